@@ -12,7 +12,7 @@ pub(crate) struct Sandbox {
 }
 
 /// The exit code and output of a command.
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     /// The exit code. `None` if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: String,
@@ -60,46 +60,49 @@ impl Sandbox {
     }
 
     /// Runs `ridgeline` with these arguments.
-    pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Ended {
-        ended(self.ridgeline().args(arguments))
+    pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> CommandResult {
+        run_to_end(self.ridgeline().args(arguments))
     }
 
     /// Runs `ridgeline` without any Python on PATH.
-    pub(crate) fn run_without_python<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Ended {
+    pub(crate) fn run_without_python<A: AsRef<std::ffi::OsStr>>(
+        &self,
+        arguments: &[A],
+    ) -> CommandResult {
         let empty = self.path("nothing");
         std::fs::create_dir_all(&empty).expect("a folder");
-        ended(self.ridgeline().env("PATH", empty).args(arguments))
+        run_to_end(self.ridgeline().env("PATH", empty).args(arguments))
     }
 }
 
 /// Runs a command and waits for its exit.
-pub(crate) fn ended(command: &mut Command) -> Ended {
+pub(crate) fn run_to_end(command: &mut Command) -> CommandResult {
     let Output { status, stdout, stderr } = command.output().expect("ridgeline starts");
-    Ended {
+    CommandResult {
         code: status.code(),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
     }
 }
 
-impl Ended {
+impl CommandResult {
     /// Asserts the exit code, and shows all output if it differs.
     #[track_caller]
-    pub(crate) fn exits_with(self, code: i32) -> Ended {
+    pub(crate) fn exits_with(self, code: i32) -> CommandResult {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
     /// Asserts that standard error contains this text.
     #[track_caller]
-    pub(crate) fn says(self, text: &str) -> Ended {
+    pub(crate) fn stderr_contains(self, text: &str) -> CommandResult {
         assert!(self.stderr.contains(text), "`{text}` is missing in:\n{}", self.stderr);
         self
     }
 
     /// Asserts that standard output contains this text.
     #[track_caller]
-    pub(crate) fn prints(self, text: &str) -> Ended {
+    pub(crate) fn stdout_contains(self, text: &str) -> CommandResult {
         assert!(self.stdout.contains(text), "`{text}` is missing in:\n{}", self.stdout);
         self
     }

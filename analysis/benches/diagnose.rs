@@ -22,7 +22,7 @@ use ridgeline_analysis::graph::recorded::Recorded;
 use ridgeline_analysis::graph::simulate;
 use ridgeline_analysis::operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::profile::{Device, FileFacts, FileId, IterationCost, Phase, Profile};
 use ridgeline_analysis::python::fingerprint;
 use ridgeline_analysis::python::semantics::Entry;
@@ -41,22 +41,22 @@ fn main() {
     let project = HashMap::from([("train.py".to_owned(), Arc::clone(&text))]);
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
     for on_gpu in [true, false] {
-        let subject = subject(&text, on_gpu);
+        let recorded_run = recorded_run(&text, on_gpu);
         let mut fastest = Duration::MAX;
         let mut findings = Vec::new();
         let probes = Probes::default();
         for _ in 0..RUNS {
             let start = Instant::now();
-            findings = diagnose::diagnose(&subject, &probes, &project, &entry);
+            findings = diagnose::diagnose(&recorded_run, &probes, &project, &entry);
             fastest = fastest.min(start.elapsed());
         }
-        let device = if on_gpu { "a GPU" } else { "a processor" };
+        let device = if on_gpu { "a GPU" } else { "a CPU" };
         let mut rules: Vec<&str> = findings.iter().map(|finding| finding.rule).collect();
         rules.sort_unstable();
         rules.dedup();
         println!(
             "{OPERATORS} operators on {device}, {} tasks: {fastest:.1?}, {} findings of {rules:?}",
-            subject.recorded.graph.tasks.len(),
+            recorded_run.recorded.graph.tasks.len(),
             findings.len()
         );
     }
@@ -79,7 +79,7 @@ fn program() -> String {
     text
 }
 
-fn subject(text: &str, on_gpu: bool) -> Subject {
+fn recorded_run(text: &str, on_gpu: bool) -> RecordedRun {
     let mut graph = iteration(on_gpu);
     graph.tasks.keep_calls();
     let schedule = simulate::steady(&graph).expect("a schedule");
@@ -112,7 +112,12 @@ fn subject(text: &str, on_gpu: bool) -> Subject {
         host_factor: 1.0,
         notes: Vec::new(),
     };
-    Subject { recorded, profile: Arc::new(profile), manifest: Some(manifest), device: Ok(device) }
+    RecordedRun {
+        recorded,
+        profile: Arc::new(profile),
+        manifest: Some(manifest),
+        device: Ok(device),
+    }
 }
 
 /// Operator name, line offset within the function, and input shapes followed by the output shape.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::present::hints::{HintOptions, hints};
-use ridgeline_analysis::present::hover::{Beside, hover};
+use ridgeline_analysis::present::hover::{HoverContext, hover};
 use ridgeline_analysis::present::lenses::{LensOptions, lenses};
 use ridgeline_analysis::profile::{
     FileFacts, FileId, LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost, PhaseTimes,
@@ -63,7 +63,7 @@ fn main() {
     });
     let hovered = measure("hover", EDITS / 4, |at| {
         let offset = index.lines().start_of((at * 37 % LINES) as u32) + 9;
-        std::hint::black_box(hover(&profile, Beside::default(), &costs, &index, offset));
+        std::hint::black_box(hover(&profile, HoverContext::default(), &costs, &index, offset));
     });
     let all = measure("an edit, then all of them", EDITS, |at| {
         index.edit(&[keystroke(&index, at)]);
@@ -73,7 +73,7 @@ fn main() {
         let shown = Some((&profile, &costs));
         std::hint::black_box(lenses(shown, &index, || &training, &LensOptions::default()));
         let offset = index.lines().start_of((at * 37 % LINES) as u32) + 9;
-        std::hint::black_box(hover(&profile, Beside::default(), &costs, &index, offset));
+        std::hint::black_box(hover(&profile, HoverContext::default(), &costs, &index, offset));
     });
     std::hint::black_box((edit, build, hint, lens, hovered, all));
 }

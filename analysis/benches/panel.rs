@@ -17,13 +17,13 @@ use std::time::Instant;
 
 use ridgeline_analysis::attribution::attribute;
 use ridgeline_analysis::present::panel::{PanelInput, document};
-use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 
 fn main() {
     for operators in [10_000, 100_000, 1_000_000] {
         let recording = large::large(operators);
         let start = Instant::now();
-        let built = timeline(&recording, 1, MOST_SPANS);
+        let built = timeline(&recording, 1, MAX_SPANS);
         let build_time = start.elapsed();
         let start = Instant::now();
         let json = serde_json::to_string(&built).expect("JSON");

@@ -208,7 +208,7 @@ fn unpinned_batches_are_reported() {
 }
 
 #[test]
-fn fp32_products_without_tf32_are_reported() {
+fn fp32_matmuls_without_tf32_are_reported() {
     let (found, _) = pair!("fp32-without-tf32").check(|it| {
         let kernel = if it.is_faulty() { (FP32, 1400) } else { (TF32, 220) };
         let shape = json!([[2048], [8192, 2048], [2048, 2048]]);

@@ -11,7 +11,7 @@ use ridgeline_analysis::graph::recorded::Recorded;
 use ridgeline_analysis::operators::op_cost::Options;
 use ridgeline_analysis::optimize::facts::{Cluster, Facts, Probes};
 use ridgeline_analysis::optimize::ranking::rank;
-use ridgeline_analysis::optimize::recompute_curve::{MOST_POINTS, curve};
+use ridgeline_analysis::optimize::recompute_curve::{MAX_POINTS, curve};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 
@@ -68,7 +68,7 @@ fn permanent_bytes(recorded: &Recorded) -> f64 {
 
 fn check_curve(name: &str, recorded: &Recorded, facts: &Facts<'_>) {
     let points = curve(recorded, facts);
-    assert!(points.len() <= MOST_POINTS, "{name}");
+    assert!(points.len() <= MAX_POINTS, "{name}");
     if let Some(first) = points.first() {
         assert_eq!(Some(first.peak_bytes), peak(&recorded.graph, &recorded.schedule), "{name}");
     }

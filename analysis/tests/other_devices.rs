@@ -6,7 +6,7 @@ use ridgeline_analysis::attribution::{attribute, host_ns_per_operator, recorded_
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
-    Basis, Comparison, Host, Row, Subject, compare, compare_with_host,
+    Basis, Comparison, ComparisonInput, Host, Row, compare, compare_with_host,
 };
 use ridgeline_analysis::recording::Recording;
 
@@ -15,7 +15,7 @@ fn step(recording: &Recording) -> RecordedStep {
 }
 
 fn comparison(step: &RecordedStep) -> Comparison {
-    compare(Subject::Recorded(step), DeviceTable::shipped()).expect("there are operators")
+    compare(ComparisonInput::Recorded(step), DeviceTable::shipped()).expect("there are operators")
 }
 
 fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
@@ -53,7 +53,7 @@ fn gpu_traces_are_scaled_and_reproduce_the_measured_gpu() {
         twin.name = "its twin".to_owned();
         let mut table = DeviceTable::shipped().clone();
         assert!(table.add(twin));
-        let comparison = compare(Subject::Recorded(&step), &table).unwrap();
+        let comparison = compare(ComparisonInput::Recorded(&step), &table).unwrap();
         let scaled = row(&comparison, "its twin").time_ns.value;
         assert!((scaled / step.time_ns - 1.0).abs() < 0.01, "{}: {scaled}", path.display());
         eprintln!(
@@ -94,7 +94,7 @@ fn cpu_recordings_give_the_host_time_per_operator() {
         // A few microseconds of dispatch, and up to some tens of microseconds of Python.
         assert!((1e3..200e3).contains(&per_operator_ns), "{name}: {per_operator_ns}");
         let step = step(&recording);
-        let subject = Subject::Recorded(&step);
+        let subject = ComparisonInput::Recorded(&step);
         let comparison =
             compare_with_host(subject, DeviceTable::shipped(), Some(per_operator_ns)).unwrap();
         check_ranges(&comparison);

@@ -17,12 +17,12 @@ use ridgeline_analysis::compare::run::Run;
 use ridgeline_analysis::operators::range::Range;
 use ridgeline_analysis::optimize::accuracy::{Pair, Sides};
 use ridgeline_analysis::optimize::optimization::Prediction;
-use ridgeline_analysis::optimize::ranking::{self, Refused};
+use ridgeline_analysis::optimize::ranking::{self, Inapplicable};
 use ridgeline_analysis::optimize::recompute_curve::Point;
 use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
-use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 use ridgeline_analysis::profile::since::Since;
 use ridgeline_analysis::profile::{FileId, Profile};
 use ridgeline_analysis::recording::Recording;
@@ -78,7 +78,7 @@ fn panel_with(profile: &Profile, texts: &[Option<&str>], devices: Option<&Compar
         last: Some(&saved_run(&before)),
         head: Some(&saved_run(&committed)),
         history: &[now, before, committed],
-        elsewhere: devices,
+        device_comparison: devices,
         what_ifs: Some(&what_ifs()),
         ..PanelInput::default()
     };
@@ -121,8 +121,11 @@ fn what_ifs() -> WhatIfs {
             range(3e6, 4e6, 5e6),
         )
     };
-    let refused =
-        Refused { name: "fp8", title: "FP8", why: "this device does not support FP8".to_owned() };
+    let refused = Inapplicable {
+        name: "fp8",
+        title: "FP8",
+        why: "this device does not support FP8".to_owned(),
+    };
     let point = |time_ns: f64, peak_bytes: f64, lines: &[u32]| Point {
         time_ns,
         peak_bytes,
@@ -312,7 +315,7 @@ fn spans_are_on_tracks_in_order_and_within_the_iteration() {
     for (name, path) in recordings() {
         let recording = recording(&path);
         let files = recording.manifest.as_ref().map_or(0, |manifest| manifest.files.len()) as i64;
-        let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+        let timeline = serde_json::to_value(timeline(&recording, 7, MAX_SPANS)).expect("JSON");
         let (tracks, names) = (list(&timeline, "tracks").len(), list(&timeline, "names").len());
         let duration_ns = number(&timeline, "duration_ns") as i64;
         let rows = rows(&timeline);
@@ -347,7 +350,7 @@ fn third_party_traces_have_streams_and_idle_time() {
     for path in traces {
         let name = path.display();
         let recording = Recording { trace: trace(&path), ..Recording::default() };
-        let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+        let timeline = serde_json::to_value(timeline(&recording, 7, MAX_SPANS)).expect("JSON");
         let tracks = list(&timeline, "tracks");
         let of_kind = |kind: &str| -> Vec<i64> {
             let tracks = (0_i64..).zip(tracks);
@@ -395,7 +398,7 @@ fn the_shortest_spans_are_left_out() {
         durations.sort_unstable_by_key(|duration| std::cmp::Reverse(*duration));
         (durations, number(&timeline, "left_out") as usize)
     };
-    let (all, none_left_out) = with_limit(MOST_SPANS);
+    let (all, none_left_out) = with_limit(MAX_SPANS);
     assert_eq!(none_left_out, 0);
     for limit in [0, 1, 2, 10, 100, all.len() - 1, all.len(), all.len() + 1] {
         let shown = limit.min(all.len());
@@ -406,7 +409,7 @@ fn the_shortest_spans_are_left_out() {
 #[test]
 fn a_hundred_thousand_operators_are_all_shown() {
     let recording = large(100_000);
-    let timeline = timeline(&recording, 7, MOST_SPANS);
+    let timeline = timeline(&recording, 7, MAX_SPANS);
     let json = serde_json::to_string(&timeline).expect("JSON");
     assert!(json.len() < 10_000_000, "{} bytes", json.len());
     let timeline: Value = serde_json::from_str(&json).expect("JSON");
@@ -424,8 +427,8 @@ fn a_hundred_thousand_operators_are_all_shown() {
 #[test]
 fn spans_beyond_the_limit_are_counted() {
     let recording = large(200_000);
-    let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
-    assert_eq!(rows(&timeline).len(), MOST_SPANS);
+    let timeline = serde_json::to_value(timeline(&recording, 7, MAX_SPANS)).expect("JSON");
+    assert_eq!(rows(&timeline).len(), MAX_SPANS);
     assert!(number(&timeline, "left_out") > 100_000);
 }
 
@@ -444,10 +447,10 @@ fn the_panels_fixtures_are_up_to_date() {
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let document = serde_json::to_string_pretty(&panel(&profile, &texts)).expect("JSON");
     expect_file!["../../server/panel/fixtures/document.json"].assert_eq(&format!("{document}\n"));
-    let on_cpu = serde_json::to_string(&timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    let on_cpu = serde_json::to_string(&timeline(&recording, 7, MAX_SPANS)).expect("JSON");
     expect_file!["../../server/panel/fixtures/timeline.json"].assert_eq(&format!("{on_cpu}\n"));
     // None of the recordings is of a GPU.
-    let on_gpu = timeline(&large(800), 7, MOST_SPANS);
+    let on_gpu = timeline(&large(800), 7, MAX_SPANS);
     let on_gpu = serde_json::to_string(&on_gpu).expect("JSON");
     expect_file!["../../server/panel/fixtures/timeline-gpu.json"].assert_eq(&format!("{on_gpu}\n"));
 }

@@ -5,16 +5,16 @@ use crate::recorded;
 
 use recorded::{recording, root};
 use ridgeline_analysis::attribution::attribute;
-use ridgeline_analysis::compare::check::{Budgets, Judged, check};
+use ridgeline_analysis::compare::check::{Budgets, CheckInput, check};
 use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::compare::run::Run;
-use ridgeline_analysis::diagnose::finding::Place;
-use ridgeline_analysis::present::compare::Named;
+use ridgeline_analysis::diagnose::finding::SourceLine;
+use ridgeline_analysis::present::compare::RunLabel;
 use ridgeline_analysis::present::cost_map::CostMap;
-use ridgeline_analysis::present::hover::{Beside, hover};
+use ridgeline_analysis::present::hover::{HoverContext, hover};
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord};
 use ridgeline_analysis::present::terminal::Style;
-use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 use ridgeline_analysis::present::{self, json, panel, terminal};
 use ridgeline_analysis::profile::{FileId, Profile};
 use ridgeline_analysis::python::SourceIndex;
@@ -46,11 +46,11 @@ fn pages(is_simulated: bool) -> Vec<(&'static str, String)> {
     let file = profile.files.iter().position(|file| file.path == "train.py").expect("the program");
     let costs = CostMap::build(&profile, FileId(u32::try_from(file).expect("few")), &index);
     let training_loop = costs.training_loop.as_ref().expect("a loop").header.start;
-    let loop_hover = hover(&profile, Beside::default(), &costs, &index, training_loop);
-    let at = Place { path: "train.py".to_owned(), line: 1 };
-    let judged = Judged { run: &run, baseline: None, findings: Ok(&[]), at: &at };
+    let loop_hover = hover(&profile, HoverContext::default(), &costs, &index, training_loop);
+    let at = SourceLine { path: "train.py".to_owned(), line: 1 };
+    let judged = CheckInput { run: &run, baseline: None, findings: Ok(&[]), at: &at };
     let both = compare(&run, &run);
-    let names = [&Named::default(), &Named::default()];
+    let names = [&RunLabel::default(), &RunLabel::default()];
     let history = [RunRecord::of(&profile, 2), RunRecord::of(&profile, 1)];
     let input = PanelInput { profile: Some(&profile), history: &history, ..PanelInput::default() };
     let document = to_value(panel::document(&input)).expect("JSON");
@@ -88,7 +88,7 @@ fn json_documents_have_a_separate_simulated_field() {
         let input = PanelInput { profile: Some(&profile), ..PanelInput::default() };
         let document = to_value(panel::document(&input)).expect("JSON");
         assert_eq!(document["recording"]["device"]["simulated"], is_simulated);
-        let document = to_value(timeline(&recording, 1, MOST_SPANS)).expect("JSON");
+        let document = to_value(timeline(&recording, 1, MAX_SPANS)).expect("JSON");
         assert_eq!(document["simulated"], is_simulated);
     }
 }

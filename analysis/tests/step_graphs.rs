@@ -7,9 +7,9 @@ use crate::recorded;
 use proptest::prelude::*;
 use recorded::{recording, recordings, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_with_graph, step_graph};
+use ridgeline_analysis::devices::cpu::cpu;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
-use ridgeline_analysis::devices::processor::processor;
 use ridgeline_analysis::graph::graph::TaskKind;
 use ridgeline_analysis::graph::recorded::Recorded;
 use ridgeline_analysis::graph::simulate;
@@ -42,7 +42,7 @@ fn for_each_recording(check: impl Fn(&str, &Recording, &Profile, &Recorded)) {
 
 fn device(profile: &Profile) -> DeviceSpec {
     let known = DeviceTable::shipped().find(&profile.device.name).cloned();
-    known.unwrap_or_else(|| processor(Some(profile), 2))
+    known.unwrap_or_else(|| cpu(Some(profile), 2))
 }
 
 #[test]

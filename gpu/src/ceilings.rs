@@ -34,17 +34,17 @@ pub struct Ceilings {
     /// For example `NVIDIA H200`.
     pub device_name: String,
     /// Bytes read plus bytes written, per second, by a copy within device memory.
-    pub copy_bandwidth: Measured,
+    pub copy_bandwidth: RateStatistics,
     /// FLOP/s of a large square matrix multiplication, by data type. Empty, with a reason in
     /// `notes`, if cuBLASLt is not available.
-    pub matmul_flops: Vec<(Precision, Measured)>,
+    pub matmul_flops: Vec<(Precision, RateStatistics)>,
     /// Host seconds from one launch of an empty kernel to the next. `None`, with a reason in
     /// `notes`, if the driver rejects the kernel.
-    pub launch_seconds: Option<Measured>,
+    pub launch_seconds: Option<RateStatistics>,
     /// Bytes per second from pinned memory to the device.
-    pub host_to_device: Measured,
+    pub host_to_device: RateStatistics,
     /// Bytes per second from the device to pinned memory.
-    pub device_to_host: Measured,
+    pub device_to_host: RateStatistics,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl Ceilings {
 
 /// Statistics of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct RateStatistics {
     pub median: f64,
     /// 10th percentile.
     pub low: f64,
@@ -85,13 +85,13 @@ pub struct Measured {
     pub samples: u32,
 }
 
-impl Measured {
+impl RateStatistics {
     /// Computes the statistics. Returns `None` if no sample is finite.
-    pub fn of(samples: &[f64]) -> Option<Measured> {
+    pub fn of(samples: &[f64]) -> Option<RateStatistics> {
         let mut sorted: Vec<f64> =
             samples.iter().copied().filter(|sample| sample.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
-        Some(Measured {
+        Some(RateStatistics {
             median: quantile(&sorted, 0.5)?,
             low: quantile(&sorted, 0.1)?,
             high: quantile(&sorted, 0.9)?,
@@ -257,7 +257,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn copies(&self, bytes: usize) -> Result<(Measured, Measured, Measured), CeilingsError> {
+    fn copies(
+        &self,
+        bytes: usize,
+    ) -> Result<(RateStatistics, RateStatistics, RateStatistics), CeilingsError> {
         let source = self.random_bytes(bytes)?;
         let mut target = self.stream.alloc_zeros::<u8>(bytes)?;
         let within = self.rate(2.0 * bytes as f64, || {
@@ -277,7 +280,7 @@ impl Bench<'_> {
         Ok((within, up, down))
     }
 
-    fn launches(&self) -> Result<Measured, CeilingsError> {
+    fn launches(&self) -> Result<RateStatistics, CeilingsError> {
         let (major, minor) = self.context.compute_capability()?;
         let module = self.context.load_module(Ptx::from_src(empty_kernel(major, minor)))?;
         let kernel = module.load_function("nothing")?;
@@ -303,7 +306,7 @@ impl Bench<'_> {
         &self,
         free: usize,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<(Precision, Measured)>, CeilingsError> {
+    ) -> Result<Vec<(Precision, RateStatistics)>, CeilingsError> {
         // SAFETY: as for the driver's library.
         if !unsafe { cublaslt::sys::is_culib_present() } {
             notes.push(
@@ -340,7 +343,7 @@ impl Bench<'_> {
         &self,
         amount: f64,
         mut work: impl FnMut() -> Result<(), CeilingsError>,
-    ) -> Result<Measured, CeilingsError> {
+    ) -> Result<RateStatistics, CeilingsError> {
         let mut samples = Vec::new();
         for round in 0..WARM_UPS + SAMPLES {
             let start = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
@@ -382,8 +385,8 @@ impl Bench<'_> {
     }
 }
 
-fn measured(samples: &[f64]) -> Result<Measured, CeilingsError> {
-    Measured::of(samples)
+fn measured(samples: &[f64]) -> Result<RateStatistics, CeilingsError> {
+    RateStatistics::of(samples)
         .ok_or_else(|| CeilingsError::Unexpected("its clock did not advance".to_owned()))
 }
 

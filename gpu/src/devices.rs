@@ -207,7 +207,7 @@ impl Functions {
         (code == SUCCESS).then_some(uuid)
     }
 
-    fn gpu(&self, index: c_int) -> Option<Found> {
+    fn gpu(&self, index: c_int) -> Option<DriverGpu> {
         let mut device: c_int = 0;
         // SAFETY: `device` lives through the call.
         if unsafe { (self.device)(&raw mut device, index) } != SUCCESS {
@@ -242,7 +242,7 @@ impl Functions {
             bus: number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID).unwrap_or(0),
             device: number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID).unwrap_or(0),
         };
-        Some(Found { gpu, bus, uuid: self.uuid(device) })
+        Some(DriverGpu { gpu, bus, uuid: self.uuid(device) })
     }
 }
 
@@ -257,13 +257,13 @@ unsafe fn function<T: Copy>(name: &str) -> Result<T, Driver> {
 
 const SUCCESS: Code = 0;
 /// More than any machine has. A broken driver may return any number.
-const MOST_GPUS: c_int = 64;
+const MAX_GPUS: c_int = 64;
 
 /// `CUuuid`. For a MIG instance, the instance's.
 type Uuid = [u8; 16];
 
 /// A GPU and its identifiers in NVML, because the driver and NVML number GPUs differently.
-struct Found {
+struct DriverGpu {
     gpu: Gpu,
     bus: Bus,
     uuid: Option<Uuid>,
@@ -276,14 +276,14 @@ struct Bus {
     device: u32,
 }
 
-fn query_driver() -> (Driver, Vec<Found>) {
+fn query_driver() -> (Driver, Vec<DriverGpu>) {
     match try_query_driver() {
         Ok((driver, gpus)) => (driver, gpus),
         Err(driver) => (driver, Vec::new()),
     }
 }
 
-fn try_query_driver() -> Result<(Driver, Vec<Found>), Driver> {
+fn try_query_driver() -> Result<(Driver, Vec<DriverGpu>), Driver> {
     let driver = Functions::load()?;
     let (mut version, mut count) = (0, 0);
     // SAFETY: `cuInit` is called first, as required, and the variables live through the calls.
@@ -295,7 +295,7 @@ fn try_query_driver() -> Result<(Driver, Vec<Found>), Driver> {
     if count == 0 {
         return Err(Driver::NoDevice);
     }
-    let gpus = (0..count.clamp(0, MOST_GPUS)).filter_map(|index| driver.gpu(index)).collect();
+    let gpus = (0..count.clamp(0, MAX_GPUS)).filter_map(|index| driver.gpu(index)).collect();
     let version = u32::try_from(version).unwrap_or(0);
     Ok((Driver::Ready { cuda: (version / 1000, version % 1000 / 10) }, gpus))
 }
@@ -323,14 +323,14 @@ struct NvmlState {
     is_mig_instance: bool,
 }
 
-fn query_nvml(found: &[Found]) -> Result<NvmlFacts, String> {
+fn query_nvml(found: &[DriverGpu]) -> Result<NvmlFacts, String> {
     let nvml = Nvml::init().map_err(|error| error.to_string())?;
     let driver_version = nvml.sys_driver_version().map_err(|error| error.to_string())?;
     let states = found.iter().map(|gpu| nvml_state(&nvml, gpu).unwrap_or_default()).collect();
     Ok(NvmlFacts { driver_version, states })
 }
 
-fn nvml_state(nvml: &Nvml, found: &Found) -> Option<NvmlState> {
+fn nvml_state(nvml: &Nvml, found: &DriverGpu) -> Option<NvmlState> {
     let by_uuid = |prefix: &str| {
         let name = format!("{prefix}-{}", uuid_text(&found.uuid?));
         nvml.device_by_uuid(name).ok()
@@ -349,7 +349,7 @@ fn nvml_state(nvml: &Nvml, found: &Found) -> Option<NvmlState> {
 /// Finds a GPU by its bus, for drivers without UUIDs. Ignores GPUs in MIG mode: an instance has the
 /// bus of its GPU, but not its memory.
 fn by_bus(nvml: &Nvml, bus: Bus) -> Option<nvml_wrapper::Device<'_>> {
-    let count = nvml.device_count().unwrap_or(0).min(MOST_GPUS.unsigned_abs());
+    let count = nvml.device_count().unwrap_or(0).min(MAX_GPUS.unsigned_abs());
     let mut devices = (0..count).filter_map(|index| nvml.device_by_index(index).ok());
     let device = devices.find(|device| {
         let pci = device.pci_info().ok();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::agent::{Agent, AgentFacts, AgentOptions, Mode, Patience};
+use crate::agent::{Agent, AgentFacts, AgentOptions, Mode, Timeouts};
 use crate::devices::{self, Devices, Driver};
 use crate::interpreter::{
-    Consent, Interpreter, InterpreterError, Origin, Search, Surroundings, find,
+    Consent, Interpreter, InterpreterError, Origin, Search, SystemEnvironment, find,
 };
 use crate::limits::Machine;
 
@@ -29,7 +29,7 @@ pub struct Report {
 /// Runs all checks. Starting the agent imports torch, which takes seconds; the rest is fast.
 pub async fn examine(
     search: &Search,
-    surroundings: &Surroundings,
+    surroundings: &SystemEnvironment,
     consent: Consent,
     cache: &Path,
     start_agent: bool,
@@ -56,7 +56,7 @@ async fn try_agent(interpreter: &Interpreter, cache: &Path) -> Result<AgentFacts
         standby: false,
         cuda: false,
         launch: false,
-        patience: Patience::default(),
+        patience: Timeouts::default(),
     };
     let agent = Agent::start(options).await.map_err(|error| error.to_string())?;
     let facts = agent.facts();

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::installer::{self, StepError};
 use crate::interpreter::{
-    Candidate, Consent, Interpreter, Origin, Surroundings, neutral_folder, probe,
+    Candidate, Consent, Interpreter, Origin, SystemEnvironment, neutral_folder, probe,
     python_of_environment,
 };
 
@@ -92,16 +92,12 @@ pub fn installed(cache: &Path) -> Option<PathBuf> {
 /// See [`SetupError`]; each message says what to do.
 pub async fn setup(
     cache: &Path,
-    surroundings: &Surroundings,
+    system: &SystemEnvironment,
     events: mpsc::Sender<SetupEvent>,
     cancel: CancellationToken,
 ) -> Result<Interpreter, SetupError> {
-    let setup = Setup {
-        folder: folder_of(cache),
-        surroundings: cleaned(surroundings),
-        events,
-        cancel: cancel.clone(),
-    };
+    let setup =
+        Setup { folder: folder_of(cache), system: cleaned(system), events, cancel: cancel.clone() };
     tokio::select! {
         biased;
         // Dropping the future also ends the program that is running at this moment.
@@ -132,7 +128,7 @@ fn folder_of(cache: &Path) -> PathBuf {
 
 /// Removes variables that would make an installer write elsewhere (`pip install --target`,
 /// `--user`) or a Python find other modules. Those that choose package sources stay.
-fn cleaned(surroundings: &Surroundings) -> Surroundings {
+fn cleaned(system: &SystemEnvironment) -> SystemEnvironment {
     const REDIRECTING: [&str; 14] = [
         "PIP_TARGET",
         "PIP_PREFIX",
@@ -149,14 +145,14 @@ fn cleaned(surroundings: &Surroundings) -> Surroundings {
         "VIRTUAL_ENV",
         "CONDA_PREFIX",
     ];
-    let mut cleaned = surroundings.clone();
+    let mut cleaned = system.clone();
     cleaned.variables.retain(|name, _| !REDIRECTING.iter().any(|other| name == OsStr::new(other)));
     cleaned
 }
 
 struct Setup {
     folder: PathBuf,
-    surroundings: Surroundings,
+    system: SystemEnvironment,
     events: mpsc::Sender<SetupEvent>,
     cancel: CancellationToken,
 }
@@ -167,13 +163,13 @@ impl Setup {
         fs::create_dir_all(parent).map_err(|error| self.io_error("creating the folder", &error))?;
         let _lock = self.lock(&parent.join("setup.lock")).await?;
         if self.folder.join(COMPLETION_MARKER).is_file()
-            && let Some(python) = python_of_environment(&self.folder, self.surroundings.windows)
+            && let Some(python) = python_of_environment(&self.folder, self.system.windows)
             && let Ok(interpreter) = self.probe(&python).await
             && interpreter.usable().is_ok()
         {
             return Ok(interpreter);
         }
-        let uv = installer::find_uv(&self.surroundings);
+        let uv = installer::find_uv(&self.system);
         let bases = self.bases(uv.is_some()).await?;
         let mut failure = None;
         for base in bases {
@@ -209,7 +205,7 @@ impl Setup {
     /// Pythons to use as a base, best first.
     async fn bases(&self, has_uv: bool) -> Result<Vec<Base>, SetupError> {
         self.send_event(SetupEvent::LookingForPython);
-        let mut found = installer::base_pythons(&self.surroundings).await;
+        let mut found = installer::base_pythons(&self.system).await;
         found.truncate(MAX_BASES);
         let mut bases: Vec<Base> = found.into_iter().map(Base::Installed).collect();
         if bases.is_empty() && has_uv {
@@ -244,7 +240,7 @@ impl Setup {
     /// Returns the Python of an unfinished environment from an earlier setup, if it works and has
     /// the same version.
     async fn unfinished(&self, base: &Base) -> Option<PathBuf> {
-        let python = python_of_environment(&self.folder, self.surroundings.windows)?;
+        let python = python_of_environment(&self.folder, self.system.windows)?;
         let found = self.probe(&python).await.ok()?;
         match base {
             Base::Installed(wanted) if wanted.version != found.version => None,
@@ -288,7 +284,7 @@ impl Setup {
                 other => other,
             }
         })?;
-        python_of_environment(&self.folder, self.surroundings.windows)
+        python_of_environment(&self.folder, self.system.windows)
             .ok_or_else(|| self.failed("creating an environment", "it has no Python".into()).into())
     }
 
@@ -330,14 +326,14 @@ impl Setup {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         // uv.toml or pip.conf of a project must not be found from the current folder.
-        command.current_dir(neutral_folder()).env_clear().envs(&self.surroundings.variables);
+        command.current_dir(neutral_folder()).env_clear().envs(&self.system.variables);
         command
     }
 
     async fn probe(&self, python: &Path) -> Result<Interpreter, SetupError> {
         let candidate =
             Candidate { path: python.to_owned(), origin: Origin::Private, needs_consent: false };
-        probe(&candidate, &self.surroundings, Consent::NotGiven)
+        probe(&candidate, &self.system, Consent::NotGiven)
             .await
             .map_err(|error| self.failed("starting the environment's Python", error.to_string()))
     }

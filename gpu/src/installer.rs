@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, interval_at, timeout};
 
 use crate::interpreter::{
-    Candidate, Consent, Interpreter, Origin, Surroundings, is_program, last_lines, probe,
+    Candidate, Consent, Interpreter, Origin, SystemEnvironment, is_program, last_lines, probe,
 };
-use crate::process::{WhenThisDies, spawn};
+use crate::process::{OnParentExit, spawn};
 
 /// Minor versions of Python 3 that torch has wheels for, best first: mature versions with
 /// `sys.monitoring` (3.12 and later), before the newest and the old ones.
@@ -21,7 +21,7 @@ const MINOR_VERSIONS: [u32; 6] = [13, 12, 11, 10, 14, 9];
 
 /// Returns the Pythons on `PATH` that can serve as a base, best first. Each one is started, because
 /// a version manager has shims for versions that are not installed.
-pub(crate) async fn base_pythons(surroundings: &Surroundings) -> Vec<Interpreter> {
+pub(crate) async fn base_pythons(surroundings: &SystemEnvironment) -> Vec<Interpreter> {
     let mut found: Vec<Interpreter> = Vec::new();
     for path in base_paths(surroundings) {
         let candidate = Candidate { path, origin: Origin::Path, needs_consent: false };
@@ -43,7 +43,7 @@ fn preference(version: (u32, u32, u32)) -> Option<usize> {
     MINOR_VERSIONS.iter().position(|known| major == 3 && *known == minor)
 }
 
-fn base_paths(surroundings: &Surroundings) -> Vec<PathBuf> {
+fn base_paths(surroundings: &SystemEnvironment) -> Vec<PathBuf> {
     let mut names: Vec<String> = if surroundings.windows {
         vec!["python.exe".into(), "python3.exe".into()]
     } else {
@@ -61,7 +61,7 @@ fn base_paths(surroundings: &Surroundings) -> Vec<PathBuf> {
 }
 
 /// Finds uv on `PATH`. It installs several times faster than pip.
-pub(crate) fn find_uv(surroundings: &Surroundings) -> Option<PathBuf> {
+pub(crate) fn find_uv(surroundings: &SystemEnvironment) -> Option<PathBuf> {
     let name = if surroundings.windows { "uv.exe" } else { "uv" };
     surroundings
         .path_folders()
@@ -96,7 +96,7 @@ pub(crate) async fn run_step(
     let other = |reason: String| StepError::Other(reason);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tree =
-        spawn(command, WhenThisDies::Kill).await.map_err(|error| other(error.to_string()))?;
+        spawn(command, OnParentExit::Kill).await.map_err(|error| other(error.to_string()))?;
     let (sender, mut pieces) = mpsc::channel(16);
     if let Some(stdout) = tree.child.stdout.take() {
         tokio::spawn(pass_on(stdout, sender.clone()));

@@ -29,7 +29,7 @@ pub enum Consent {
 
 /// The inputs of the search apart from the file system.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct SystemEnvironment {
     /// Environment variables.
     pub variables: BTreeMap<OsString, OsString>,
     /// Whether environments are laid out as on Windows (`Scripts/python.exe`).
@@ -189,10 +189,10 @@ fn release_of(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-impl Surroundings {
+impl SystemEnvironment {
     /// Returns the environment of this process.
-    pub fn of_this_process() -> Surroundings {
-        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) }
+    pub fn of_this_process() -> SystemEnvironment {
+        SystemEnvironment { variables: std::env::vars_os().collect(), windows: cfg!(windows) }
     }
 
     /// Returns the value of a variable if it is set and not empty.
@@ -209,7 +209,7 @@ impl Surroundings {
 }
 
 /// Returns the existing Pythons, best first, without running any.
-pub fn candidates(search: &Search, surroundings: &Surroundings) -> Vec<Candidate> {
+pub fn candidates(search: &Search, surroundings: &SystemEnvironment) -> Vec<Candidate> {
     let mut found = CandidateList { search, candidates: Vec::new() };
     for (named, origin) in
         [(&search.configured, Origin::Configuration), (&search.editor, Origin::Editor)]
@@ -329,7 +329,7 @@ pub(crate) fn is_program(path: &Path) -> bool {
 /// If it needs consent that was not given, or does not work.
 pub async fn probe(
     candidate: &Candidate,
-    surroundings: &Surroundings,
+    surroundings: &SystemEnvironment,
     consent: Consent,
 ) -> Result<Interpreter, InterpreterError> {
     if candidate.needs_consent && consent == Consent::NotGiven {
@@ -382,7 +382,7 @@ pub async fn probe(
 /// If there is none, or the chosen one needs consent or does not work.
 pub async fn find(
     search: &Search,
-    surroundings: &Surroundings,
+    surroundings: &SystemEnvironment,
     consent: Consent,
 ) -> Result<Interpreter, InterpreterError> {
     let mut without_torch = None;

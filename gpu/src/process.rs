@@ -21,7 +21,7 @@ pub(crate) const MARKER_VARIABLE: &str = "RIDGELINE_PROCESS_TREE";
 
 /// What ends a program if this process dies without ending it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenThisDies {
+pub(crate) enum OnParentExit {
     /// The kernel kills it (Linux).
     Kill,
     /// It exits at the end of its input, and can clean up what it started, unlike after a kill.
@@ -43,7 +43,7 @@ pub(crate) struct ProcessTree {
 /// If the program cannot be started.
 pub(crate) async fn spawn(
     mut command: Command,
-    when_this_dies: WhenThisDies,
+    when_this_dies: OnParentExit,
 ) -> io::Result<ProcessTree> {
     let marker = new_marker();
     command.env(MARKER_VARIABLE, &marker).kill_on_drop(true);
@@ -124,7 +124,7 @@ pub(crate) async fn run_within(
     output_limit: usize,
 ) -> Result<Finished, RunError> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut tree = spawn(command, WhenThisDies::Kill).await?;
+    let mut tree = spawn(command, OnParentExit::Kill).await?;
     let stdout = tree.child.stdout.take();
     let stderr = tree.child.stderr.take();
     let pid = tree.pid;
@@ -227,7 +227,7 @@ fn new_marker() -> String {
 
 #[cfg(unix)]
 #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
-fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
+fn isolate(command: &mut Command, when_this_dies: OnParentExit) {
     #[cfg(target_os = "linux")]
     let this_process = rustix::process::getpid();
     // SAFETY: between fork and exec there are only system calls, without allocation or locks.
@@ -235,7 +235,7 @@ fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
         command.pre_exec(move || {
             rustix::process::setsid()?;
             #[cfg(target_os = "linux")]
-            if when_this_dies == WhenThisDies::Kill {
+            if when_this_dies == OnParentExit::Kill {
                 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 // This process may have died before the call above took effect.
@@ -249,7 +249,7 @@ fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
 }
 
 #[cfg(windows)]
-fn isolate(command: &mut Command, _when_this_dies: WhenThisDies) {
+fn isolate(command: &mut Command, _when_this_dies: OnParentExit) {
     const CREATE_NEW_PROCESS_GROUP: u32 = 0x0000_0200;
     const CREATE_NO_WINDOW: u32 = 0x0800_0000;
     command.creation_flags(CREATE_NEW_PROCESS_GROUP | CREATE_NO_WINDOW);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ridgeline_gpu::agent::{
-    Agent, AgentError, AgentOptions, Entry, Iterations, Mode, Outcome, Patience, Prepare, RunEvent,
-    RunLimits, RunOutcome, RunRequest, SideEffectsMode, Stage,
+    Agent, AgentError, AgentOptions, Entry, Iterations, Mode, Outcome, Prepare, RunEvent,
+    RunLimits, RunOutcome, RunRequest, SideEffectsMode, Stage, Timeouts,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ impl Fake {
             cuda: false,
             launch: false,
             // Short for scenarios that time out, but long enough for a loaded machine.
-            patience: Patience {
+            patience: Timeouts {
                 startup: Duration::from_secs(20),
                 prepare: Duration::from_secs(20),
                 grace: Duration::from_millis(300),

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use ridgeline_gpu::environment::{SetupError, SetupEvent, installed, setup};
-use ridgeline_gpu::interpreter::{Interpreter, Surroundings};
+use ridgeline_gpu::interpreter::{Interpreter, SystemEnvironment};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 /// calls.
 struct Machine {
     folder: TempDir,
-    surroundings: Surroundings,
+    surroundings: SystemEnvironment,
 }
 
 /// A Python that creates copies of itself as environments (`-m venv FOLDER`), installs (`-m pip`),
@@ -45,7 +45,7 @@ esac
 impl Machine {
     fn new(pythons: &[(&str, &str)]) -> Machine {
         let folder = tempfile::tempdir().unwrap();
-        let mut machine = Machine { folder, surroundings: Surroundings::default() };
+        let mut machine = Machine { folder, surroundings: SystemEnvironment::default() };
         fs::create_dir_all(machine.at("bin")).unwrap();
         for (name, version) in pythons {
             let base = machine.folder.path().display().to_string();

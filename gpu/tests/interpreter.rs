@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use ridgeline_gpu::interpreter::{
-    Candidate, Consent, Interpreter, InterpreterError, Origin, Search, Surroundings, candidates,
-    find, probe,
+    Candidate, Consent, Interpreter, InterpreterError, Origin, Search, SystemEnvironment,
+    candidates, find, probe,
 };
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 struct Machine {
     folder: TempDir,
     search: Search,
-    surroundings: Surroundings,
+    surroundings: SystemEnvironment,
 }
 
 /// The answer of a script that stands in for a Python.
@@ -33,7 +33,7 @@ impl Machine {
         fs::create_dir_all(&root).unwrap();
         let search =
             Search { root, workspace: folder.path().join("home/work"), ..Search::default() };
-        let mut machine = Machine { folder, search, surroundings: Surroundings::default() };
+        let mut machine = Machine { folder, search, surroundings: SystemEnvironment::default() };
         let path = format!("{}:relative:/usr/bin:/bin", machine.at("bin").display());
         machine.set("PATH", &path);
         machine
@@ -289,7 +289,7 @@ async fn an_unknown_torch_version_is_accepted() {
 #[tokio::test]
 async fn a_malicious_torch_in_the_current_folder_is_not_run() {
     let mut machine = Machine::new();
-    let own = Surroundings::of_this_process();
+    let own = SystemEnvironment::of_this_process();
     let Some(python) = candidates(&machine.search, &own)
         .into_iter()
         .find(|candidate| candidate.origin == Origin::Path)
@@ -313,7 +313,7 @@ async fn a_malicious_torch_in_the_current_folder_is_not_run() {
 #[tokio::test]
 async fn torchs_version_is_read_without_running_it() {
     let mut machine = Machine::new();
-    machine.surroundings = Surroundings::of_this_process();
+    machine.surroundings = SystemEnvironment::of_this_process();
     let Some(python) = candidates(&machine.search, &machine.surroundings)
         .into_iter()
         .find(|candidate| candidate.origin == Origin::Path)

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ridgeline_gpu::agent::{
-    Agent, AgentOptions, Claim, Entry, EstimateRequest, Iterations, Outcome, Patience, Prepare,
-    ProbeRequest, RunEvent, RunOutcome, RunRequest, SideEffectsMode,
+    Agent, AgentOptions, Claim, Entry, EstimateRequest, Iterations, Outcome, Prepare, ProbeRequest,
+    RunEvent, RunOutcome, RunRequest, SideEffectsMode, Timeouts,
 };
-use ridgeline_gpu::interpreter::{Consent, Search, Surroundings, find};
+use ridgeline_gpu::interpreter::{Consent, Search, SystemEnvironment, find};
 use ridgeline_gpu::limits::{Machine, default_limits};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ async fn python_with_torch() -> Option<PathBuf> {
         configured: std::env::var_os("RIDGELINE_TEST_PYTHON").map(PathBuf::from),
         ..Search::default()
     };
-    let found = find(&search, &Surroundings::of_this_process(), Consent::Given).await.ok()?;
+    let found = find(&search, &SystemEnvironment::of_this_process(), Consent::Given).await.ok()?;
     let usable = found.usable().is_ok();
     usable.then_some(found.path)
 }
@@ -50,7 +50,7 @@ impl Project {
             standby: false,
             cuda: false,
             launch: false,
-            patience: Patience::default(),
+            patience: Timeouts::default(),
         })
         .await
         .unwrap();

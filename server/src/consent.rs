@@ -3,7 +3,7 @@
 //! Everything that starts code of a workspace (a run, its imports before a run, an estimate,
 //! another batch size, single operators in its Python, a GPU measured with its libraries) needs a
 //! [`Permit`], and only the [`Gate`] gives them. Withdrawing consent also withdraws the permits:
-//! the job sees that and ends, or is dropped if it has not ended after [`GRACE`].
+//! the job sees that and ends, or is dropped if it has not ended after [`WITHDRAWAL_GRACE_PERIOD`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::trust::{Answer, Decision, Trust};
 
 /// The time a job has to end after its permit was withdrawn, before it is dropped. Together with
 /// the end of its processes, it takes less than a second.
-pub(crate) const GRACE: Duration = Duration::from_millis(700);
+pub(crate) const WITHDRAWAL_GRACE_PERIOD: Duration = Duration::from_millis(700);
 
 /// Who requested a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The user, explicitly: with a command, a button, or an answer to a question.
-    Asked,
+    User,
     /// A save, a change on disk, or the server itself. A pause ends such jobs.
-    Unasked,
+    Automatic,
 }
 
 /// The kind of a job, for the status.
@@ -50,7 +50,7 @@ pub(crate) struct Permit {
 #[derive(Debug)]
 struct Job {
     kind: Kind,
-    what: Mutex<String>,
+    description: Mutex<String>,
     is_once: bool,
     /// Cancelled when the consent or the request for the job is withdrawn.
     withdrawn: CancellationToken,
@@ -61,8 +61,8 @@ struct Job {
 }
 
 impl Job {
-    fn what(&self) -> String {
-        self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn description(&self) -> String {
+        self.description.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -89,8 +89,8 @@ impl Permit {
     }
 
     /// Sets the description of what the job is doing, for the status.
-    pub(crate) fn say(&self, what: String) {
-        *self.job.what.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    pub(crate) fn set_description(&self, what: String) {
+        *self.job.description.lock().unwrap_or_else(PoisonError::into_inner) = what;
         self.job.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -100,11 +100,11 @@ impl Permit {
     }
 
     /// Waits for `work`, which ends by itself soon after the permit does. If it does not, it is
-    /// dropped [`GRACE`] after consent was withdrawn, and there is no result.
+    /// dropped [`WITHDRAWAL_GRACE_PERIOD`] after consent was withdrawn, and there is no result.
     pub(crate) async fn bound<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let overstays = async {
             self.job.withdrawn.cancelled().await;
-            tokio::time::sleep(GRACE).await;
+            tokio::time::sleep(WITHDRAWAL_GRACE_PERIOD).await;
         };
         tokio::select! {
             biased;
@@ -120,7 +120,9 @@ impl Permit {
         let ended = withdrawn.child_token();
         let (changed, _) = watch::channel(0);
         let (kind, what, is_once) = (Kind::Run, Mutex::default(), false);
-        Permit { job: Arc::new(Job { kind, what, is_once, withdrawn, ended, changed }) }
+        Permit {
+            job: Arc::new(Job { kind, description: what, is_once, withdrawn, ended, changed }),
+        }
     }
 }
 
@@ -352,7 +354,7 @@ impl Gate {
             return None;
         }
         // A user who answers "run once" requests that run.
-        let cause = if is_once { Cause::Asked } else { cause };
+        let cause = if is_once { Cause::User } else { cause };
         self.grant(id, cause, Kind::Run, what, is_once)
     }
 
@@ -371,7 +373,7 @@ impl Gate {
     /// Returns what a background job of the workspace is doing, for the status.
     pub(crate) fn in_background(&self, id: WorkspaceId) -> Option<String> {
         let mut jobs = self.workspaces.get(&id)?.jobs();
-        jobs.find(|job| job.kind == Kind::Background).map(|job| job.what())
+        jobs.find(|job| job.kind == Kind::Background).map(|job| job.description())
     }
 
     /// Returns whether anything of a workspace runs or is about to.
@@ -388,16 +390,16 @@ impl Gate {
         is_once: bool,
     ) -> Option<Permit> {
         let consent = self.workspaces.get_mut(&id)?;
-        if self.session.is_cancelled() || (consent.is_paused && cause == Cause::Unasked) {
+        if self.session.is_cancelled() || (consent.is_paused && cause == Cause::Automatic) {
             return None;
         }
         let withdrawn = match cause {
-            Cause::Asked => consent.work.child_token(),
-            Cause::Unasked => consent.unasked.child_token(),
+            Cause::User => consent.work.child_token(),
+            Cause::Automatic => consent.unasked.child_token(),
         };
         let ended = withdrawn.child_token();
         let (what, changed) = (Mutex::new(what), self.changed.clone());
-        let job = Arc::new(Job { kind, what, is_once, withdrawn, ended, changed });
+        let job = Arc::new(Job { kind, description: what, is_once, withdrawn, ended, changed });
         consent.jobs.retain(|job| job.strong_count() > 0);
         consent.jobs.push(Arc::downgrade(&job));
         Some(Permit { job })

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::batch::Exploration;
+use crate::batch::SweepResults;
 use crate::consent;
 use crate::diagnostics::Placements;
 use crate::documents::{Change, DocumentId};
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::jobs::Outcome;
 use crate::lsp::position::ClientRange;
-use crate::machine_load::Needed;
+use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
-use crate::panel::question::Question;
+use crate::panel::request::PanelRequest;
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::requests::Request;
 use crate::scheduler::{JobId, Reason, WorkspaceId};
@@ -25,11 +25,11 @@ use crate::trust::Answer;
 pub(crate) enum Event {
     /// A notification from the client. It is acknowledged through the sender once it is handled, so
     /// the transport's limit applies to the number of messages in flight.
-    Told(Told, oneshot::Sender<()>),
+    Notification(Notification, oneshot::Sender<()>),
     /// A request from the client.
-    Asked(Request),
+    Request(Request),
     /// A request from a page of the panel.
-    PanelAsked(Question),
+    PanelRequest(PanelRequest),
 
     /// The answer to `workspace/configuration`; `None` if the client did not answer.
     SettingsFetched(Option<Value>),
@@ -43,17 +43,17 @@ pub(crate) enum Event {
     RunProgressed(JobId, ProgressEvent),
     JobEnded(JobId, Box<Outcome>),
     /// What else needs the machine, if anything.
-    MachineChecked(Option<Needed>),
+    MachineChecked(Option<BusyReason>),
     /// The last check of the machine's load is outdated.
     MachineCheckOutdated,
     /// There is a new recording, possibly of one of the workspaces and by another process.
-    RecordingMade,
+    RecordingAdded,
     /// A job has ended or moved on to something else.
     WorkChanged,
     /// The command that stopped a workspace, identified by this number, has waited long enough.
     StopOverdue(u64),
     /// A job has new results for other batch sizes, for the measurement with this generation.
-    BatchExplored(JobId, u64, Box<Exploration>),
+    BatchSweepProgressed(JobId, u64, Box<SweepResults>),
 }
 
 /// A file on disk whose content is new to the server.
@@ -83,12 +83,12 @@ pub(crate) enum WorkspaceEvent {
     TargetChosen(Option<String>),
     /// What is known about other batch sizes before any is tried, for the measurement with this
     /// generation.
-    BatchLookedAt(u64, Box<Exploration>),
+    BatchSiteFound(u64, Box<SweepResults>),
     /// Typing has paused: look for findings in the source text.
     ReadingDue,
     /// Findings from source text, with the number of the request to tell whether it is still
     /// current. `None` if the text is not valid Python at the moment.
-    TextsRead(u64, Option<Vec<Kept>>),
+    TextsRead(u64, Option<Vec<FindingSet>>),
     /// Typing has paused: move diagnostics to their statements.
     DiagnosticsDue,
     /// Where to show diagnostics, with the number of the request to tell whether it is still
@@ -97,11 +97,11 @@ pub(crate) enum WorkspaceEvent {
 }
 
 /// A notification from the client.
-pub(crate) enum Told {
+pub(crate) enum Notification {
     /// `initialize`, with the client's capabilities.
-    Hello(Box<Client>),
+    Initialize(Box<Client>),
     /// `initialized`: the client accepts requests from now on.
-    Ready,
+    Initialized,
     /// `didOpen`.
     Opened {
         id: DocumentId,
@@ -124,5 +124,5 @@ pub(crate) enum Told {
     /// The user pressed cancel on a progress with this token.
     ProgressCancelled(String),
     /// `shutdown`.
-    Goodbye,
+    Shutdown,
 }

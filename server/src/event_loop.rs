@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT};
-use crate::event::{Event, Told, WorkspaceEvent};
+use crate::event::{Event, Notification, WorkspaceEvent};
 use crate::freed_memory;
 use crate::lsp::client::Importance;
 use crate::lsp::position::{self, ClientRange};
@@ -51,29 +51,32 @@ pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event
 /// Returns the document whose text the event changes.
 fn text_of(event: &Event) -> Option<DocumentId> {
     match event {
-        Event::Told(Told::Opened { id, .. } | Told::Changed(id, ..) | Told::Saved(id), _) => {
-            Some(id.clone())
-        }
+        Event::Notification(
+            Notification::Opened { id, .. }
+            | Notification::Changed(id, ..)
+            | Notification::Saved(id),
+            _,
+        ) => Some(id.clone()),
         _ => None,
     }
 }
 
 fn name(event: &Event) -> &'static str {
     match event {
-        Event::Told(notification, _) => match notification {
-            Told::Hello(_) => "initialize",
-            Told::Ready => "initialized",
-            Told::Opened { .. } => "didOpen",
-            Told::Changed(..) => "didChange",
-            Told::Saved(_) => "didSave",
-            Told::Closed(_) => "didClose",
-            Told::SettingsChanged(_) => "didChangeConfiguration",
-            Told::FoldersChanged(..) => "didChangeWorkspaceFolders",
-            Told::ProgressCancelled(_) => "workDoneProgress/cancel",
-            Told::Goodbye => "shutdown",
+        Event::Notification(notification, _) => match notification {
+            Notification::Initialize(_) => "initialize",
+            Notification::Initialized => "initialized",
+            Notification::Opened { .. } => "didOpen",
+            Notification::Changed(..) => "didChange",
+            Notification::Saved(_) => "didSave",
+            Notification::Closed(_) => "didClose",
+            Notification::SettingsChanged(_) => "didChangeConfiguration",
+            Notification::FoldersChanged(..) => "didChangeWorkspaceFolders",
+            Notification::ProgressCancelled(_) => "workDoneProgress/cancel",
+            Notification::Shutdown => "shutdown",
         },
-        Event::Asked(_) => "a request",
-        Event::PanelAsked(_) => "a panel request",
+        Event::Request(_) => "a request",
+        Event::PanelRequest(_) => "a panel request",
         Event::SettingsFetched(_) => "settings",
         Event::Workspace(_, event) => match event {
             WorkspaceEvent::TrustAnswered(..) => "consent",
@@ -84,7 +87,7 @@ fn name(event: &Event) -> &'static str {
             WorkspaceEvent::EstimateDue => "pause before an estimate",
             WorkspaceEvent::TargetChosen(..) => "choice of GPU",
             WorkspaceEvent::MeasureDevice(..) => "request to measure a GPU",
-            WorkspaceEvent::BatchLookedAt(..) => "first batch-size lookup",
+            WorkspaceEvent::BatchSiteFound(..) => "first batch-size lookup",
             WorkspaceEvent::ReadingDue => "pause before reading",
             WorkspaceEvent::TextsRead(..) => "end of reading",
             WorkspaceEvent::DiagnosticsDue => "diagnostics after an edit",
@@ -96,10 +99,10 @@ fn name(event: &Event) -> &'static str {
         Event::JobEnded(..) => "end of a job",
         Event::MachineChecked(_) => "machine load",
         Event::MachineCheckOutdated => "outdated machine load",
-        Event::RecordingMade => "a recording",
+        Event::RecordingAdded => "a recording",
         Event::WorkChanged => "job update",
         Event::StopOverdue(_) => "a slow stop",
-        Event::BatchExplored(..) => "another batch size",
+        Event::BatchSweepProgressed(..) => "another batch size",
     }
 }
 
@@ -125,7 +128,7 @@ impl GlobalState {
     /// event: its text may differ from the client's.
     fn recover(&mut self, text: Option<DocumentId>) {
         let interrupted =
-            self.starting.take().and_then(|id| self.scheduler.ended(id, Instant::now()));
+            self.starting.take().and_then(|id| self.scheduler.finish_job(id, Instant::now()));
         if let Some(job) = interrupted {
             job.token.cancel();
         }
@@ -153,13 +156,13 @@ impl GlobalState {
 
     fn dispatch(&mut self, event: Event) {
         match event {
-            Event::Told(notification, done) => {
+            Event::Notification(notification, done) => {
                 self.handle_notification(notification);
                 // The client may have disconnected.
                 let _ = done.send(());
             }
-            Event::Asked(request) => requests::take_up(self, request),
-            Event::PanelAsked(question) => self.panel_asked(question),
+            Event::Request(request) => requests::start(self, request),
+            Event::PanelRequest(question) => self.handle_panel_request(question),
             Event::SettingsFetched(Some(value)) => self.take_settings(&value),
             Event::SettingsFetched(None) => {}
             Event::Workspace(id, event) => {
@@ -176,11 +179,11 @@ impl GlobalState {
                 self.work_changed();
             }
             Event::MachineCheckOutdated => self.scheduler.machine_check_outdated(),
-            Event::RecordingMade => self.load_newer_profiles(),
+            Event::RecordingAdded => self.load_newer_profiles(),
             Event::WorkChanged => self.work_changed(),
             Event::StopOverdue(number) => self.stopping.overdue(number),
-            Event::BatchExplored(id, generation, found) => {
-                self.batch_explored(id, generation, *found);
+            Event::BatchSweepProgressed(id, generation, found) => {
+                self.add_sweep_results(id, generation, *found);
             }
         }
     }
@@ -210,10 +213,10 @@ impl GlobalState {
             WorkspaceEvent::EstimateDue => self.estimate_due(id),
             WorkspaceEvent::TargetChosen(name) => self.set_target(id, name),
             WorkspaceEvent::MeasureDevice(target, question, cause) => {
-                self.device_wanted(id, target, question, cause);
+                self.request_measurement(id, target, question, cause);
             }
-            WorkspaceEvent::BatchLookedAt(generation, found) => {
-                self.batch_looked_at(id, generation, *found);
+            WorkspaceEvent::BatchSiteFound(generation, found) => {
+                self.set_batch_site(id, generation, *found);
             }
             WorkspaceEvent::ReadingDue => self.reading_due(id),
             WorkspaceEvent::TextsRead(number, found) => self.texts_read(id, number, found),
@@ -224,9 +227,9 @@ impl GlobalState {
         }
     }
 
-    fn handle_notification(&mut self, notification: Told) {
+    fn handle_notification(&mut self, notification: Notification) {
         match notification {
-            Told::Hello(client) => {
+            Notification::Initialize(client) => {
                 tracing::info!("client: {}", client.name.chars().take(80).collect::<String>());
                 self.gate.set_trust(Trust::new(self.store.clone(), client.vouched));
                 self.client = (*client).into();
@@ -234,17 +237,17 @@ impl GlobalState {
                 self.scheduler.set_budget(settings.background);
                 self.settings = settings.into();
             }
-            Told::Ready => self.ready(),
-            Told::Opened { id, uri, text, version } => {
+            Notification::Initialized => self.ready(),
+            Notification::Opened { id, uri, text, version } => {
                 self.opened(id.clone(), uri, text);
                 self.documents.set_version(&id, version);
             }
-            Told::Changed(id, version, changes) => {
+            Notification::Changed(id, version, changes) => {
                 self.changed(&id, changes);
                 self.documents.set_version(&id, version);
             }
-            Told::Saved(id) => self.saved(&id),
-            Told::Closed(id) => {
+            Notification::Saved(id) => self.saved(&id),
+            Notification::Closed(id) => {
                 let real = self.documents.get(&id).and_then(|document| document.real.clone());
                 let bytes = self.documents.bytes(&id);
                 self.documents.close(&id);
@@ -256,18 +259,18 @@ impl GlobalState {
                 if let Some(file) = real {
                     self.show_diagnostics_soon(&file);
                     self.text_changed(&file);
-                    self.read_after_pause(&file, false);
+                    self.schedule_reading(&file, false);
                 }
             }
-            Told::SettingsChanged(value) => self.settings_changed(&value),
-            Told::FoldersChanged(added, removed) => {
+            Notification::SettingsChanged(value) => self.settings_changed(&value),
+            Notification::FoldersChanged(added, removed) => {
                 removed.iter().for_each(|root| self.remove_workspace(root));
                 for root in &added {
                     self.add_workspace(root, true);
                 }
             }
-            Told::ProgressCancelled(token) => self.progress_cancelled(&token),
-            Told::Goodbye => {
+            Notification::ProgressCancelled(token) => self.progress_cancelled(&token),
+            Notification::Shutdown => {
                 self.close();
                 self.panel = None;
             }
@@ -314,7 +317,7 @@ impl GlobalState {
             self.estimate_when_idle(id);
         }
         self.show_diagnostics_soon(&path);
-        self.read_after_pause(&path, true);
+        self.schedule_reading(&path, true);
     }
 
     fn changed(&mut self, id: &DocumentId, changes: Vec<Change<ClientRange>>) {
@@ -329,7 +332,7 @@ impl GlobalState {
             let owner = self.workspaces.around(&path);
             self.scheduler.edited(owner);
             self.text_changed(&path);
-            self.read_after_pause(&path, false);
+            self.schedule_reading(&path, false);
         }
     }
 
@@ -359,7 +362,7 @@ impl GlobalState {
             return;
         }
         if let Some(id) = self.workspaces.around(&path) {
-            self.want_run(id, Reason::Saved(path));
+            self.request_run(id, Reason::Saved(path));
         }
     }
 

@@ -111,7 +111,7 @@ impl GlobalState {
             wanted.insert(id, reason);
         }
         for (id, reason) in wanted {
-            self.want_run(id, reason);
+            self.request_run(id, reason);
         }
         self.check_changes();
     }

@@ -173,7 +173,7 @@ pub(crate) fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
 
 /// The part of the history that the panel shows with a measurement.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct PanelHistory {
     /// Its own run, followed by the earlier ones. Measurements of traces, and those older than the
     /// history, are not in it; their entry is created from the profile.
     pub runs: Vec<RunRecord>,
@@ -183,14 +183,14 @@ pub(crate) struct Shown {
     pub head: Option<Run>,
 }
 
-impl Shown {
+impl PanelHistory {
     /// Reads the history from a store. Without one, there is only the measurement itself.
-    pub(crate) fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
+    pub(crate) fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> PanelHistory {
         let history = store.map(|store| read(store, &profiled.root)).unwrap_or_default();
         let runs = up_to(history, profiled, generation);
         let stored = |when: Option<u64>| run(store?, &profiled.root, when?);
         let since = profiled.profile.since.as_ref();
-        Shown {
+        PanelHistory {
             last: stored(runs.get(1).map(|last| last.when_unix_ms)),
             head: stored(since.and_then(|since| since.head_unix_ms)),
             runs,
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::git::tests::{git, repository};
-    use crate::profiler::AtHand;
+    use crate::profiler::PendingIteration;
 
     fn store() -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -279,14 +279,14 @@ mod tests {
         let iteration = IterationCost { time_ns: milliseconds * 1e6, ..IterationCost::default() };
         Profiled {
             profile: Arc::new(Profile { iteration, ..Profile::default() }),
-            elsewhere: None,
+            device_comparison: None,
             root: "/nowhere/project".into(),
             real_root: "/nowhere/project".into(),
             files: Vec::new(),
             log: None,
             recording: None,
             when_unix_ms: Some(when),
-            iteration: AtHand::default(),
+            iteration: PendingIteration::default(),
         }
     }
 
@@ -406,7 +406,7 @@ mod tests {
         let runs = read(&store, &project);
         let commit = git::Commit::named(&project, "HEAD").expect("a commit");
         let profiled = with_changes(&store, measured_text(&project, "a = 4\n", 4));
-        let shown = Shown::of(Some(&store), &profiled, 1);
+        let shown = PanelHistory::of(Some(&store), &profiled, 1);
         assert_eq!(shown.head.map(|run| run.time_ns), Some(2e6));
         let found = of_commit(&store, &project, runs.iter(), &commit);
         assert_eq!(found.map(|run| (run.when_unix_ms, run.clean)), Some((2, false)));
@@ -418,15 +418,16 @@ mod tests {
         for number in 1..=3 {
             add(&store, &measured(number as f64, number)).expect("written");
         }
-        let Shown { runs, last, head } = Shown::of(Some(&store), &measured(2.0, 2), 7);
+        let PanelHistory { runs, last, head } =
+            PanelHistory::of(Some(&store), &measured(2.0, 2), 7);
         assert_eq!(times(&runs), [2.0, 1.0]);
         assert_eq!((runs[0].generation, runs[1].generation), (Some(7), None));
         assert_eq!((last.map(|run| run.time_ns), head), (Some(1e6), None));
         // A measurement that is not in the history gets its own entry.
         assert_eq!(
-            times(&Shown::of(Some(&store), &measured(9.0, 9), 8).runs),
+            times(&PanelHistory::of(Some(&store), &measured(9.0, 9), 8).runs),
             [9.0, 3.0, 2.0, 1.0]
         );
-        assert_eq!(times(&Shown::of(None, &measured(9.0, 9), 8).runs), [9.0]);
+        assert_eq!(times(&PanelHistory::of(None, &measured(9.0, 9), 8).runs), [9.0]);
     }
 }

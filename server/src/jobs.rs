@@ -7,14 +7,14 @@ use ridgeline_analysis::optimize::facts::Probes;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::batch::Explored;
+use crate::batch::SweepEnd;
 use crate::consent::{Kind, Permit};
 use crate::event::Event;
 use crate::live::EstimateOutcome;
 use crate::profiler::ProfileOutcome;
 use crate::scheduler::{Job, JobId, Next, Work, WorkspaceId};
 use crate::state::GlobalState;
-use crate::what_if::{Looked, Studied};
+use crate::what_if::{FindingsStep, StudyResult};
 
 /// The interval for checking whether the machine is still needed for something else.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -24,10 +24,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum Outcome {
     Run(ProfileOutcome),
     Estimate(EstimateOutcome),
-    Findings(Looked),
+    Findings(FindingsStep),
     Probes(Probes),
-    WhatIfs(Studied),
-    BatchSizes(Explored),
+    WhatIfs(StudyResult),
+    BatchSizes(SweepEnd),
     /// What to report to the user, or why it failed.
     MeasureGpu(Result<String, String>),
     /// Stopped without a result.
@@ -75,7 +75,7 @@ impl GlobalState {
     }
 
     /// Runs a job and sends its result as an event.
-    pub(crate) fn carry_out(
+    pub(crate) fn spawn_job(
         &self,
         job: &Job,
         work: impl Future<Output = Outcome> + Send + 'static,
@@ -93,7 +93,7 @@ impl GlobalState {
     }
 
     pub(crate) fn job_ended(&mut self, id: JobId, outcome: Outcome) {
-        let Some(job) = self.scheduler.ended(id, Instant::now()) else { return };
+        let Some(job) = self.scheduler.finish_job(id, Instant::now()) else { return };
         if let Outcome::Defect(error) = &outcome {
             tracing::error!("internal error: {} ended early: {error}", job.work);
         }
@@ -125,7 +125,7 @@ impl GlobalState {
                 self.probes_ended(job.owner, *generation, probes);
             }
             Work::WhatIfs(generation) => self.what_ifs_ended(&job, *generation, outcome),
-            Work::BatchSizes(..) => self.batch_sizes_ended(&job, &outcome),
+            Work::BatchSizes(..) => self.sweep_ended(&job, &outcome),
             Work::MeasureGpu(_) => {
                 if let Outcome::MeasureGpu(measured) = outcome
                     && !job.is_stopped()
@@ -143,7 +143,7 @@ impl GlobalState {
         match work {
             Work::Probes(generation) => self.probes_ended(owner, *generation, Probes::default()),
             // The panel may request it again.
-            Work::BatchSizes(..) => self.batch_sizes_skipped(owner),
+            Work::BatchSizes(..) => self.sweep_skipped(owner),
             _ => {}
         }
         self.send_status(owner);

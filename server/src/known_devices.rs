@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ridgeline_analysis::devices::device_row::DeviceRow;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
-use ridgeline_analysis::devices::device_table::{DeviceTable, MOST_ADDED};
+use ridgeline_analysis::devices::device_table::{DeviceTable, MAX_ADDED};
 
 use crate::config::{self, Devices};
 
@@ -29,10 +29,10 @@ pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
 fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
     let mut table = DeviceTable::shipped().clone();
     let mut notes = Vec::new();
-    if devices.files.len() > MOST_ADDED {
-        notes.push(format!("devices.files: more than {MOST_ADDED} GPUs; the rest is ignored"));
+    if devices.files.len() > MAX_ADDED {
+        notes.push(format!("devices.files: more than {MAX_ADDED} GPUs; the rest is ignored"));
     }
-    for file in devices.files.iter().take(MOST_ADDED) {
+    for file in devices.files.iter().take(MAX_ADDED) {
         let path = file.as_path();
         let read = config::inside(root, path).and_then(|full| read(&full));
         match read {

@@ -18,31 +18,31 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Why background work should not run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needed {
+pub(crate) enum BusyReason {
     /// The machine runs on battery.
     Battery,
     /// Other programs keep the CPU busy.
-    Processors,
+    Cpu,
     /// Other programs keep the GPU busy.
     Gpu,
 }
 
-impl Needed {
+impl BusyReason {
     /// Returns the reason, as shown to the user: `waiting: …`.
-    pub(crate) fn why(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         match self {
-            Needed::Battery => "the machine is on battery",
-            Needed::Processors => "the machine is busy",
-            Needed::Gpu => "the GPU is busy",
+            BusyReason::Battery => "the machine is on battery",
+            BusyReason::Cpu => "the machine is busy",
+            BusyReason::Gpu => "the GPU is busy",
         }
     }
 }
 
 /// Checks whether the machine, and the GPU of this name if one is to be used, are needed for
 /// something else. If the system does not report it, they count as free. Takes half a second.
-pub(crate) async fn needed(gpu: Option<&str>) -> Option<Needed> {
+pub(crate) async fn busy_reason(gpu: Option<&str>) -> Option<BusyReason> {
     if on_battery(Path::new("/sys/class/power_supply")) {
-        return Some(Needed::Battery);
+        return Some(BusyReason::Battery);
     }
     if let Some(name) = gpu {
         // With a timeout, because a driver may hang.
@@ -50,13 +50,13 @@ pub(crate) async fn needed(gpu: Option<&str>) -> Option<Needed> {
         let mut found = found.gpus.into_iter().filter(|gpu| gpu.name == name);
         if found.any(|gpu| gpu.busy_percent.is_some_and(|percent| percent > BUSY_GPU_PERCENT_LIMIT))
         {
-            return Some(Needed::Gpu);
+            return Some(BusyReason::Gpu);
         }
     }
     let before = Times::now()?;
     sleep(INTERVAL).await;
     let share = Times::now()?.busy_since(before)?;
-    (share > BUSY_LIMIT).then_some(Needed::Processors)
+    (share > BUSY_LIMIT).then_some(BusyReason::Cpu)
 }
 
 /// Returns whether a battery is discharging and no mains adapter is connected. Batteries of a mouse

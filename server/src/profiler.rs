@@ -10,23 +10,23 @@ use std::time::Duration;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::accuracy::Pair;
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::{Device, Profile};
 use ridgeline_analysis::python::semantics::Entry;
 use tokio::sync::mpsc;
 
-use crate::batch::{Exploration, ExploreRequest, Explored, Sources};
+use crate::batch::{Sources, SweepEnd, SweepRequest, SweepResults};
 use crate::consent::Permit;
 use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::machine_load::Needed;
+use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::pipeline::{Compared, Iteration};
 
 /// A future that can be stored and sent between threads.
-pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Runs training loops, never two at once. Everything that runs code of a workspace, or in its
 /// Python, takes a [`Permit`], which only the gate gives. It ends soon after the permit does.
@@ -38,47 +38,47 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome>;
+    ) -> BoxedFuture<ProfileOutcome>;
 
     /// Prepares the next run so that it starts sooner: finds the interpreter and imports what the
     /// project imports. It may do nothing.
-    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> Boxed<()> {
+    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> BoxedFuture<()> {
         Box::pin(async {})
     }
 
     /// Ends the processes that [`Profiler::prepare`] and earlier runs left waiting for the
     /// workspace at `root`, because nothing of it may run any more.
-    fn forget(&self, _root: PathBuf) -> Boxed<()> {
+    fn forget(&self, _root: PathBuf) -> BoxedFuture<()> {
         Box::pin(async {})
     }
 
     /// Estimates the cost of unsaved text, in the workspace's Python and without running its
     /// operators. Never called while something is profiled.
-    fn estimate(&self, _request: EstimateRequest, _permit: Permit) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, _request: EstimateRequest, _permit: Permit) -> BoxedFuture<EstimateOutcome> {
         Box::pin(async { EstimateOutcome::Cancelled })
     }
 
     /// Returns what is known about other batch sizes before any is tried: where the number is set,
     /// and what the last run says. It runs nothing, but reads files.
-    fn look_at_batch(&self, _request: ExploreRequest) -> Boxed<Option<Exploration>> {
+    fn find_batch_site(&self, _request: SweepRequest) -> BoxedFuture<Option<SweepResults>> {
         Box::pin(async { None })
     }
 
     /// Determines the cost of other batch sizes, and reports each new result and what is tried
     /// next. It may have no results. Never called while something is profiled. If the user did not
     /// request it, it ends when something else needs the machine.
-    fn explore_batch(
+    fn sweep_batch_sizes(
         &self,
-        _request: ExploreRequest,
-        _news: mpsc::Sender<Exploration>,
+        _request: SweepRequest,
+        _news: mpsc::Sender<SweepResults>,
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
-    ) -> Boxed<Explored> {
-        Box::pin(async { Explored::Done })
+    ) -> BoxedFuture<SweepEnd> {
+        Box::pin(async { SweepEnd::Done })
     }
 
     /// Returns whether another program needs the machine, or its GPU of this name.
-    fn machine_needed(&self, _gpu: Option<String>) -> Boxed<Option<Needed>> {
+    fn machine_needed(&self, _gpu: Option<String>) -> BoxedFuture<Option<BusyReason>> {
         Box::pin(async { None })
     }
 
@@ -88,17 +88,17 @@ pub(crate) trait Profiler: Send + Sync + 'static {
     fn probes(
         &self,
         _request: ProfileRequest,
-        _subject: Arc<Subject>,
+        _subject: Arc<RecordedRun>,
         _recording: Option<PathBuf>,
         _limit: Option<Duration>,
         _permit: Permit,
-    ) -> Boxed<Probes> {
+    ) -> BoxedFuture<Probes> {
         Box::pin(async { Probes::default() })
     }
 
     /// Returns results of earlier calls of [`Profiler::probes`] that apply to a measurement. It
     /// only reads a file.
-    fn known_probes(&self, _subject: &Subject, _recording: Option<&Path>) -> Probes {
+    fn known_probes(&self, _subject: &RecordedRun, _recording: Option<&Path>) -> Probes {
         Probes::default()
     }
 
@@ -106,12 +106,12 @@ pub(crate) trait Profiler: Send + Sync + 'static {
     /// reads files.
     fn findings(
         &self,
-        subject: &Subject,
+        recorded_run: &RecordedRun,
         probes: &Probes,
         sources: &Sources,
         root: &Path,
     ) -> Vec<Finding> {
-        findings::measured(subject, probes, sources, root)
+        findings::measured(recorded_run, probes, sources, root)
     }
 
     /// Computes the findings from a program's source text only. It ends early when `stop` returns
@@ -123,7 +123,7 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         root: &Path,
         stop: &dyn Fn() -> bool,
     ) -> Vec<Finding> {
-        findings::read(sources, entry, root, stop)
+        findings::of_source(sources, entry, root, stop)
     }
 
     /// Runs the current text with and without the edit of an optimization, and compares them. It
@@ -133,13 +133,13 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         _request: MeasureRequest,
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         Box::pin(async { ProfileOutcome::Cancelled })
     }
 
     /// Returns this machine's GPU that `device` refers to, unless it was already measured with its
     /// current driver. It queries the driver, and creates no CUDA context.
-    fn unmeasured_gpu(&self, _device: Device) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, _device: Device) -> BoxedFuture<Option<Target>> {
         Box::pin(async { None })
     }
 
@@ -151,14 +151,14 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         _target: Target,
         _request: ProfileRequest,
         _permit: Permit,
-    ) -> Boxed<Result<String, String>> {
+    ) -> BoxedFuture<Result<String, String>> {
         Box::pin(async { Err("not available".to_owned()) })
     }
 
     /// Returns the last measurement of an earlier session or a terminal; `None` if it is the
     /// recording `known`. It only reads our own files, so it is called for untrusted workspaces,
     /// too.
-    fn newest(&self, _root: PathBuf, _known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
+    fn newest(&self, _root: PathBuf, _known: Option<PathBuf>) -> BoxedFuture<Option<Profiled>> {
         Box::pin(async { None })
     }
 }
@@ -205,7 +205,7 @@ pub(crate) struct Profiled {
     /// The cost of one iteration.
     pub profile: Arc<Profile>,
     /// The predicted cost on other devices, if known.
-    pub elsewhere: Option<Arc<Comparison>>,
+    pub device_comparison: Option<Arc<Comparison>>,
     /// The project's root, which the profile's paths are relative to.
     pub root: PathBuf,
     /// `root` without symbolic links, for code that cannot query the disk.
@@ -219,17 +219,17 @@ pub(crate) struct Profiled {
     /// When it was measured, in milliseconds since 1970, if known.
     pub when_unix_ms: Option<u64>,
     /// The iteration, for the first job that computes what-ifs or findings.
-    pub iteration: AtHand,
+    pub iteration: PendingIteration,
 }
 
 /// An iteration that was just read, until it is taken. A graph is large, and is only needed once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AtHand(Arc<Mutex<Option<Iteration>>>);
+pub(crate) struct PendingIteration(Arc<Mutex<Option<Iteration>>>);
 
-impl AtHand {
+impl PendingIteration {
     /// Stores an iteration, to be taken once.
-    pub(crate) fn new(iteration: Iteration) -> AtHand {
-        AtHand(Arc::new(Mutex::new(Some(iteration))))
+    pub(crate) fn new(iteration: Iteration) -> PendingIteration {
+        PendingIteration(Arc::new(Mutex::new(Some(iteration))))
     }
 
     /// Returns the iteration, unless it was taken before.

@@ -10,7 +10,7 @@ use crate::panel::page::BUILT;
 use crate::pipeline;
 use crate::profiler::Profiled;
 use crate::store::Store;
-use crate::what_if::{Found, pairs};
+use crate::what_if::{StudyOutcome, pairs};
 
 /// Returns the page. `texts` has the texts of the profile's files by index, `findings` and
 /// `what_ifs` are included if known, and `store` has the project's history.
@@ -21,7 +21,7 @@ pub(crate) fn page(
     profiled: &Profiled,
     texts: &[Option<&str>],
     findings: Option<&panel::Findings>,
-    what_ifs: Option<&Found>,
+    what_ifs: Option<&StudyOutcome>,
     store: &Store,
 ) -> anyhow::Result<String> {
     let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -29,7 +29,7 @@ pub(crate) fn page(
     let profile = &*profiled.profile;
     let when_unix_ms = profiled.when_unix_ms.unwrap_or(0);
     let what_ifs = what_ifs.map(|found| with_measurements(found, profiled, store));
-    let history = history::Shown::of(Some(store), profiled, 0);
+    let history = history::PanelHistory::of(Some(store), profiled, 0);
     let document = panel::document(&PanelInput {
         project: &title,
         status: json!({"state": "idle", "message": null, "run": null}),
@@ -39,7 +39,7 @@ pub(crate) fn page(
         history: &history.runs,
         last: history.last.as_ref(),
         head: history.head.as_ref(),
-        elsewhere: profiled.elsewhere.as_deref(),
+        device_comparison: profiled.device_comparison.as_deref(),
         findings,
         what_ifs: what_ifs.as_ref(),
         ..PanelInput::default()
@@ -52,7 +52,7 @@ pub(crate) fn page(
 }
 
 /// Returns the estimated speedups, with the measured ones. A report has no edits to apply.
-fn with_measurements(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
+fn with_measurements(found: &StudyOutcome, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
     let (study, message) = match found {
         Ok(study) => (Some(study.clone()), None),
         Err(why) => (None, Some(format!("Estimated speedups are not available: {why}."))),
@@ -64,5 +64,5 @@ fn with_measurements(found: &Found, profiled: &Profiled, store: &Store) -> panel
 /// Reads the recording again: the profile has costs, not when things ran.
 fn timeline_of(profiled: &Profiled) -> anyhow::Result<Timeline> {
     let Some(folder) = &profiled.recording else { return Ok(Timeline::empty(0)) };
-    Ok(timeline(&pipeline::load(folder)?, 0, report::MOST_SPANS))
+    Ok(timeline(&pipeline::load(folder)?, 0, report::MAX_SPANS))
 }

@@ -7,7 +7,7 @@ use ridgeline_analysis::python::training_script;
 use crate::config;
 use crate::consent::Question;
 use crate::event::{Event, WorkspaceEvent};
-use crate::lsp::client::{Asked, Importance};
+use crate::lsp::client::{Importance, QuestionResult};
 use crate::profiler::RunChoice;
 use crate::scheduler::{Reason, Work, WorkspaceId};
 use crate::state::GlobalState;
@@ -44,7 +44,7 @@ impl GlobalState {
             Some(config) => config.and_then(|config| config.launcher),
             None => return self.report_unreadable_config(id),
         };
-        let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
+        let launcher = launcher.map(|it| format!(" with `{}`", it.display()));
         let message = format!(
             "Run a few training steps of {what}{} to profile it? \"{}\" also runs a few steps on \
             every save. While you type, unsaved code is only simulated in a sandbox and writes \
@@ -56,9 +56,9 @@ impl GlobalState {
         let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
         tokio::spawn(async move {
             let answer = match answer.await {
-                Asked::Chosen(title) => Answer::of_title(&title),
-                Asked::Closed => None,
-                Asked::NotShown => {
+                QuestionResult::Chosen(title) => Answer::of_title(&title),
+                QuestionResult::Closed => None,
+                QuestionResult::NotShown => {
                     let message = "Allow Ridgeline to run this project with a code action or the \
                         command ridgeline.trust";
                     to_client.show_message(Importance::Info, message);
@@ -141,7 +141,7 @@ impl GlobalState {
                 self.forget_processes(id);
             }
             (_, Some(reason)) => {
-                self.scheduler.want(id, Work::Run(reason));
+                self.scheduler.enqueue(id, Work::Run(reason));
             }
             (_, None) => {}
         }
@@ -153,7 +153,7 @@ impl GlobalState {
         let saved = self.gate.allow(id);
         self.report_unsaved_decision(saved);
         if let Some(reason) = self.workspaces[id].waiting.take() {
-            self.want_run(id, reason);
+            self.request_run(id, reason);
         }
         self.prepare(id);
         self.estimate_when_idle(id);
@@ -208,9 +208,9 @@ impl GlobalState {
         let answer = to_client.ask(&message, &titles);
         tokio::spawn(async move {
             let script = match answer.await {
-                Asked::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
-                Asked::Closed => None,
-                Asked::NotShown => {
+                QuestionResult::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
+                QuestionResult::Closed => None,
+                QuestionResult::NotShown => {
                     let message = format!("{message} Set one in ridgeline.toml");
                     to_client.show_message(Importance::Info, &message);
                     None
@@ -243,7 +243,7 @@ impl GlobalState {
         let Some(script) = script else { return };
         self.remember_run(id, script);
         if self.gate.continue_run(id, question) {
-            self.scheduler.want(id, Work::Run(reason));
+            self.scheduler.enqueue(id, Work::Run(reason));
         }
         self.send_status(id);
     }

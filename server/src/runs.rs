@@ -8,7 +8,7 @@ use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::Effort;
+use crate::batch::SweepEffort;
 use crate::consent::{Cause, Kind};
 use crate::diagnostics::Failure;
 use crate::event::{Event, WorkspaceEvent};
@@ -25,13 +25,13 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
     /// Requests a run. If the user has not decided about the workspace yet, asks them first.
-    pub(crate) fn want_run(&mut self, id: WorkspaceId, reason: Reason) {
+    pub(crate) fn request_run(&mut self, id: WorkspaceId, reason: Reason) {
         if self.gate.is_paused(id) && !reason.is_requested() {
             return;
         }
         match self.gate.decision(id) {
             Decision::Allowed => {
-                self.scheduler.want(id, Work::Run(reason));
+                self.scheduler.enqueue(id, Work::Run(reason));
             }
             Decision::Refused if reason.is_requested() => {
                 let message = "You chose never to run code of this workspace. Use the command \
@@ -51,7 +51,7 @@ impl GlobalState {
         // withdrawn.
         let had_work = self.scheduler.stop_all_of(id);
         let was_busy = self.gate.stop(id);
-        self.workspaces[id].live.put_off();
+        self.workspaces[id].live.cancel_scheduled();
         had_work || was_busy
     }
 
@@ -59,7 +59,7 @@ impl GlobalState {
     pub(crate) fn pause(&mut self, id: WorkspaceId) {
         self.gate.pause(id);
         let workspace = &mut self.workspaces[id];
-        workspace.live.put_off();
+        workspace.live.cancel_scheduled();
         self.scheduler.pause(id);
     }
 
@@ -80,7 +80,7 @@ impl GlobalState {
             return;
         }
         let what = "importing the project's packages";
-        let permit = self.gate.permit(id, Cause::Unasked, Kind::Preparing, what);
+        let permit = self.gate.permit(id, Cause::Automatic, Kind::Preparing, what);
         let Some(permit) = permit else { return };
         let request = self.request(id, None);
         let workspace = &mut self.workspaces[id];
@@ -204,8 +204,10 @@ impl GlobalState {
                 let failure = failure_of(project, failure);
                 self.record_failure(id, failure, log, is_requested);
             }
-            ProfileOutcome::Compared { pair, not_kept } => self.compared(id, &pair, not_kept),
-            ProfileOutcome::NotCompared { message } => self.not_compared(id, message),
+            ProfileOutcome::Compared { pair, not_kept } => {
+                self.report_comparison(id, &pair, not_kept)
+            }
+            ProfileOutcome::NotCompared { message } => self.report_failed_comparison(id, message),
             ProfileOutcome::Cancelled if matches!(reason, Reason::WhatIf(..)) => {
                 self.what_if_changed(id, None);
             }
@@ -238,9 +240,9 @@ impl GlobalState {
         if let Some(device) = &measured {
             self.workspaces[id].batch.about = reason.file().map(Path::to_owned);
             self.scheduler.measured(job.owner);
-            self.look_at_batch(id);
+            self.find_batch_site(id);
             if self.settings.measure_batches {
-                self.explore_batch(id, Effort::ShortRuns);
+                self.sweep_batch_sizes(id, SweepEffort::ShortRuns);
             }
             self.consider_measuring(id, device);
         }
@@ -279,7 +281,7 @@ impl GlobalState {
         self.forget_failure(id);
         let workspace = &mut self.workspaces[id];
         workspace.problem = None;
-        workspace.said = None;
+        workspace.last_message = None;
         workspace.log = log.or(workspace.log.take());
     }
 

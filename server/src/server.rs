@@ -17,10 +17,10 @@ use crate::lsp::client::ToClient;
 use crate::lsp::ext::{GPUS, HEAT};
 use crate::outbox::Outbox;
 use crate::pipeline::Pipeline;
-use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
+use crate::profiler::{BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
 use crate::state::GlobalState;
 use crate::store::Store;
-use crate::transport::{self, Ended, OUTGOING_LIMIT};
+use crate::transport::{self, OUTGOING_LIMIT, SessionEnd};
 
 /// The environment variable with the log filter, in the syntax of `tracing-subscriber`, such as
 /// `debug`.
@@ -34,7 +34,7 @@ const LOG_LIMIT: usize = 256;
 ///
 /// # Errors
 /// If the runtime cannot be started.
-pub(crate) fn lsp_main() -> io::Result<Ended> {
+pub(crate) fn lsp_main() -> io::Result<SessionEnd> {
     log_to_stderr();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     store: Option<Store>,
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin,
-) -> Ended {
+) -> SessionEnd {
     let (outbox, outgoing) = Outbox::new(OUTGOING_LIMIT);
     let (events, received) = mpsc::channel(EVENT_LIMIT);
     let to_client = ToClient::new(outbox.clone());
@@ -137,7 +137,7 @@ impl Profiler for NoProfiler {
         _request: ProfileRequest,
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let message = "Cannot measure: there is no user folder for recordings. Set \
             RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
         Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })

@@ -13,7 +13,7 @@ use ridgeline_analysis::present::hints::{HintOptions, Since};
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
-use crate::batch::Explore;
+use crate::batch::SweepTrigger;
 use crate::config::Size;
 use crate::measured_rates::MeasureDevice;
 use crate::state::Client;
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub lenses: Option<LensOptions>,
     /// Whether hovers are shown.
     pub hover: bool,
-    pub explore_batch: Explore,
+    pub explore_batch: SweepTrigger,
     /// Whether other batch sizes are run after each measurement.
     pub measure_batches: bool,
     /// Time limit of background work after each measurement.
@@ -233,7 +233,7 @@ impl Default for Settings {
             hints: Some(HintOptions::default()),
             lenses: Some(lenses),
             hover: true,
-            explore_batch: Explore::default(),
+            explore_batch: SweepTrigger::default(),
             measure_batches: false,
             background: Duration::from_secs(15),
             batch_memory_limit: None,
@@ -276,7 +276,7 @@ impl Settings {
             headline: reader.switch("codeLens.headline"),
             profile: reader.switch("codeLens.profile"),
             panel: reader.switch("codeLens.panel"),
-            one_a_line: reader.switch("codeLens.oneALine"),
+            one_per_line: reader.switch("codeLens.oneALine"),
         };
         let settings = Settings {
             run_on_save: reader.switch("runOnSave"),
@@ -364,11 +364,11 @@ impl Reader<'_> {
         }
     }
 
-    fn explore(&mut self, name: &'static str) -> Explore {
+    fn explore(&mut self, name: &'static str) -> SweepTrigger {
         match self.value(name).map(Value::as_str) {
-            None | Some(Some("automatic")) => Explore::Automatic,
-            Some(Some("onDemand")) => Explore::OnDemand,
-            Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
+            None | Some(Some("automatic")) => SweepTrigger::Automatic,
+            Some(Some("onDemand")) => SweepTrigger::OnDemand,
+            Some(_) => self.complain(name, "automatic or onDemand", SweepTrigger::Automatic),
         }
     }
 

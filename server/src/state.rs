@@ -27,7 +27,7 @@ use crate::stopping::Stopping;
 use crate::store::Store;
 use crate::text_mark::TextMark;
 use crate::trust::Trust;
-use crate::view::{Cache, Measured, View};
+use crate::view::{Cache, DocumentProfile, View};
 use crate::watcher::Watcher;
 use crate::workspace::Workspaces;
 
@@ -258,7 +258,7 @@ impl GlobalState {
     }
 
     /// Returns whether a run of the document's workspace waits for the user's permission.
-    pub(crate) fn consent_is_wanted(&self, id: &DocumentId) -> bool {
+    pub(crate) fn awaits_consent(&self, id: &DocumentId) -> bool {
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
         let id = real.and_then(|path| self.workspaces.around(path));
         id.is_some_and(|id| self.workspaces[id].waiting.is_some())
@@ -266,13 +266,13 @@ impl GlobalState {
 
     /// Returns the newest profile that contains a file. It may come from a workspace inside or
     /// around this one.
-    fn measured(&self, path: &Path) -> Option<Measured> {
+    fn measured(&self, path: &Path) -> Option<DocumentProfile> {
         // An estimate is newer than the measurement it was computed from.
         let all =
             self.workspaces.iter().flat_map(|one| one.measured.iter().chain(&one.live.estimates));
         all.filter_map(|(generation, profiled)| {
             let file = profiled.file(path)?;
-            Some(Measured { profiled: profiled.clone(), file, generation: *generation })
+            Some(DocumentProfile { profiled: profiled.clone(), file, generation: *generation })
         })
         .max_by_key(|measured| measured.generation)
     }
@@ -417,10 +417,10 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if !is_requested && workspace.said.as_deref() == Some(message) {
+        if !is_requested && workspace.last_message.as_deref() == Some(message) {
             return;
         }
-        workspace.said = Some(message.to_owned());
+        workspace.last_message = Some(message.to_owned());
         to_client.show_message(importance, message);
     }
 
@@ -429,7 +429,7 @@ impl GlobalState {
         let reason = self.scheduler.run_of(id).map(Reason::to_string);
         let (to_client, feed) = (self.to_client.clone(), self.feed.clone());
         let waits = self.scheduler.waits_for(id);
-        let waits = waits.map(|needed| format!("waiting: {}", needed.why()));
+        let waits = waits.map(|needed| format!("waiting: {}", needed.message()));
         let busy = self.gate.in_background(id).or(waits);
         let is_paused = self.gate.is_paused(id);
         let knows_background = self.client.knows_background;

@@ -10,7 +10,7 @@ use ridgeline_analysis::profile::{FileId, Profile};
 use ridgeline_analysis::python::{TrainingScript, training_script};
 
 use crate::documents::{DocumentId, DocumentSnapshot};
-use crate::findings::{Kept, Placed, in_text};
+use crate::findings::{FindingSet, PlacedFinding, in_text};
 use crate::lsp::position::Encoding;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
@@ -19,7 +19,7 @@ use crate::state::Client;
 
 /// A profile, and the document's place in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct DocumentProfile {
     /// The newest profile that contains the document.
     pub profiled: Arc<Profiled>,
     /// The document's file in the profile.
@@ -31,13 +31,13 @@ pub(crate) struct Measured {
 /// What was computed from one edition of a document and one profile. It is a cache: everything in
 /// it can be computed again.
 #[derive(Debug, Default)]
-pub(crate) struct Derived {
+pub(crate) struct DerivedCache {
     costs: OnceLock<CostMap>,
     training: OnceLock<TrainingScript>,
 }
 
-/// [`Derived`] by document, edition and profile. Only the newest entry of each document is kept.
-pub(crate) type Cache = DashMap<(DocumentId, u64, u64), Arc<Derived>>;
+/// [`DerivedCache`] by document, edition and profile. Only the newest entry of each document is kept.
+pub(crate) type Cache = DashMap<(DocumentId, u64, u64), Arc<DerivedCache>>;
 
 /// A snapshot of a document with everything known about it.
 #[derive(Clone, Debug)]
@@ -49,14 +49,14 @@ pub(crate) struct View {
     pub client: Arc<Client>,
     pub settings: Arc<Settings>,
     /// The newest measurement of the document, if any.
-    pub measured: Option<Measured>,
+    pub measured: Option<DocumentProfile>,
     /// The estimated speedups of optimizations for this measurement, if known.
     pub what_ifs: Option<Arc<Study>>,
     /// The file's path without symbolic links, if it is a file.
     pub file: Option<PathBuf>,
     /// The findings of the projects around it.
-    pub findings: Vec<Arc<Kept>>,
-    derived: Arc<Derived>,
+    pub findings: Vec<Arc<FindingSet>>,
+    derived: Arc<DerivedCache>,
 }
 
 impl View {
@@ -64,7 +64,7 @@ impl View {
         document: DocumentSnapshot,
         client: Arc<Client>,
         settings: Arc<Settings>,
-        measured: Option<Measured>,
+        measured: Option<DocumentProfile>,
         cache: &Cache,
     ) -> View {
         let generation = measured.as_ref().map_or(0, |measured| measured.generation);
@@ -72,7 +72,7 @@ impl View {
         let known = cache.get(&key).map(|known| known.clone());
         let derived = known.unwrap_or_else(|| {
             cache.retain(|other, _| other.0 != document.id);
-            let derived = Arc::<Derived>::default();
+            let derived = Arc::<DerivedCache>::default();
             cache.insert(key, derived.clone());
             derived
         });
@@ -90,7 +90,7 @@ impl View {
     }
 
     /// Returns the findings in the text that the settings show.
-    pub(crate) fn findings(&self) -> Vec<Placed<'_>> {
+    pub(crate) fn findings(&self) -> Vec<PlacedFinding<'_>> {
         let (Some(minimum), Some(file)) = (self.settings.findings, self.file.as_deref()) else {
             return Vec::new();
         };

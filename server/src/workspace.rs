@@ -147,7 +147,7 @@ pub(crate) struct Workspace {
     /// Why the last run has no measurement.
     pub problem: Option<String>,
     /// The last message about it, which is not repeated on every save.
-    pub said: Option<String>,
+    pub last_message: Option<String>,
     /// The output of the last run.
     pub log: Option<PathBuf>,
     /// The last status that was sent.

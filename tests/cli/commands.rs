@@ -1,11 +1,11 @@
 //! The ways to start a program: a bare folder, a package, a command after `--`.
 
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, run_to_end};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
 /// Runs `ridgeline` in the project. Returns `None` without torch.
-fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
+fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<CommandResult> {
     let python = python_with_torch()?;
     let (own, program): (Vec<&str>, Vec<&str>) = match words.iter().position(|word| *word == "--") {
         Some(at) => (words[..at].to_vec(), words[at..].to_vec()),
@@ -13,7 +13,7 @@ fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
     };
     let mut command = sandbox.ridgeline();
     command.args(own).args(["--device", "cpu", "--python"]).arg(python).args(program);
-    Some(ended(&mut command))
+    Some(run_to_end(&mut command))
 }
 
 #[test]
@@ -22,11 +22,12 @@ fn scripts_in_subfolders_run_in_the_current_folder() {
     sandbox.write("images/one.txt", "1");
     let train = with_arguments("['--data', 'images']");
     sandbox.write("style/train.py", format!("import os\nassert os.path.isdir('images')\n{train}"));
-    let Some(ended) = ridgeline(&sandbox, &["profile", "style/train.py", "--", "--data", "images"])
+    let Some(result) =
+        ridgeline(&sandbox, &["profile", "style/train.py", "--", "--data", "images"])
     else {
         return;
     };
-    ended.exits_with(0).says("Profiling style/train.py --data images in ");
+    result.exits_with(0).stderr_contains("Profiling style/train.py --data images in ");
 }
 
 #[test]
@@ -34,11 +35,11 @@ fn the_most_likely_of_several_scripts() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("legacy_train.py", TRAINS);
-    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
-    ended
+    let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    result
         .exits_with(0)
-        .says("Profiling train.py in ")
-        .says("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
+        .stderr_contains("Profiling train.py in ")
+        .stderr_contains("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
 }
 
 /// Returns a script that trains only with these arguments.
@@ -58,8 +59,8 @@ fn training_through_a_library() {
          optimizer.step()\n",
     );
     sandbox.write("go.py", "import keras\nmodel = keras.Model()\nmodel.fit()\n");
-    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
-    ended.exits_with(0).says("Profiling go.py in ");
+    let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    result.exits_with(0).stderr_contains("Profiling go.py in ");
 }
 
 #[test]
@@ -71,16 +72,16 @@ fn a_package_in_a_bare_folder_with_its_readme() {
     sandbox.write("tiny/layers.py", "from torch import nn\n");
     sandbox.write("tiny/train.py", &train);
     sandbox.write("README.md", "# Tiny\n\n```\n$ python -m tiny.train --lr 0.1\n```\n");
-    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
-    ended
+    let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    result
         .exits_with(0)
-        .says("Profiling python -m tiny.train --lr 0.1 (command from README.md:4) in ");
+        .stderr_contains("Profiling python -m tiny.train --lr 0.1 (command from README.md:4) in ");
     // Given by its path.
-    let Some(ended) = ridgeline(&sandbox, &["profile", "tiny/train.py", "--", "--lr", "0.1"])
+    let Some(result) = ridgeline(&sandbox, &["profile", "tiny/train.py", "--", "--lr", "0.1"])
     else {
         return;
     };
-    ended.exits_with(0).says("Profiling python -m tiny.train --lr 0.1 in ");
+    result.exits_with(0).stderr_contains("Profiling python -m tiny.train --lr 0.1 in ");
 }
 
 #[test]
@@ -89,12 +90,12 @@ fn explicit_commands() {
     sandbox.write("sub folder/train it.py", with_arguments("['--lr', '0.1', 'a b']"));
     let words =
         ["profile", "--", "SEED=1", "python", "-u", "sub folder/train it.py", "--lr", "0.1", "a b"];
-    let Some(ended) = ridgeline(&sandbox, &words) else { return };
-    ended.exits_with(0).says("Profiling 'sub folder/train it.py' --lr 0.1 'a b' in ");
+    let Some(result) = ridgeline(&sandbox, &words) else { return };
+    result.exits_with(0).stderr_contains("Profiling 'sub folder/train it.py' --lr 0.1 'a b' in ");
     // A shell script with arguments.
     sandbox.write("train.sh", "set -e\npython 'sub folder/train it.py' --lr 0.1 \"$@\"\n");
-    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "./train.sh", "a b"]) else { return };
-    ended.exits_with(0);
+    let Some(result) = ridgeline(&sandbox, &["profile", "--", "./train.sh", "a b"]) else { return };
+    result.exits_with(0);
 }
 
 #[test]
@@ -106,15 +107,15 @@ fn an_installed_command_and_a_module() {
     );
     sandbox
         .write("tiny/cli.py", format!("{}\n\ndef run():\n    main()\n", with_arguments("['--x']")));
-    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "uv", "run", "fit-it", "--x"]) else {
+    let Some(result) = ridgeline(&sandbox, &["profile", "--", "uv", "run", "fit-it", "--x"]) else {
         return;
     };
-    ended.exits_with(0).says("Profiling tiny.cli:run --x in ");
-    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "python", "-m", "tiny.cli", "--x"])
+    result.exits_with(0).stderr_contains("Profiling tiny.cli:run --x in ");
+    let Some(result) = ridgeline(&sandbox, &["profile", "--", "python", "-m", "tiny.cli", "--x"])
     else {
         return;
     };
-    ended.exits_with(0).says("Profiling python -m tiny.cli --x in ");
+    result.exits_with(0).stderr_contains("Profiling python -m tiny.cli --x in ");
 }
 
 #[test]
@@ -126,8 +127,8 @@ fn a_notebook_as_a_script() {
         "book.py",
         format!("# %%\n{magic}{cell}\n\n# In[2]:\nget_ipython().run_cell_magic('time', '', 'main()\\n')\n"),
     );
-    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
-    ended.exits_with(0);
+    let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    result.exits_with(0);
 }
 
 #[test]
@@ -138,15 +139,20 @@ fn programs_that_cannot_run_get_advice() {
     sandbox
         .run(&["profile"])
         .exits_with(3)
-        .says("a.py, b.py")
-        .says("ridgeline profile -- python a.py");
-    sandbox.run(&["profile", "--", "python", "gone.py"]).exits_with(3).says("gone.py");
+        .stderr_contains("a.py, b.py")
+        .stderr_contains("ridgeline profile -- python a.py");
+    sandbox.run(&["profile", "--", "python", "gone.py"]).exits_with(3).stderr_contains("gone.py");
     sandbox
         .run(&["profile", "--", "python", "-c", "1"])
         .exits_with(3)
-        .says("Save the code to a script");
+        .stderr_contains("Save the code to a script");
     sandbox.write("both.sh", "python a.py\npython b.py --x\n");
-    let ended = sandbox.run(&["profile", "--", "bash", "both.sh"]).exits_with(3);
-    ended.says("line 2: python b.py --x").says("ridgeline profile -- python a.py");
-    sandbox.run(&["profile", "--", "mystery-trainer"]).exits_with(3).says("mystery-trainer");
+    let result = sandbox.run(&["profile", "--", "bash", "both.sh"]).exits_with(3);
+    result
+        .stderr_contains("line 2: python b.py --x")
+        .stderr_contains("ridgeline profile -- python a.py");
+    sandbox
+        .run(&["profile", "--", "mystery-trainer"])
+        .exits_with(3)
+        .stderr_contains("mystery-trainer");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::panel::Served;
 use crate::cli::schema;
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, run_to_end};
 
 /// A training loop whose model size is a number in the text.
 const TRAINS: &str = include_str!("scripts/train.py");
@@ -13,9 +13,9 @@ fn recording(name: &str) -> String {
     repository().join("tests/recordings").join(name).to_str().expect("a path").to_owned()
 }
 
-fn document(ended: &Ended) -> Value {
-    let document = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&document, "compare");
+fn document(result: &CommandResult) -> Value {
+    let document = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&document, "compare");
     document
 }
 
@@ -38,17 +38,21 @@ fn a_recording_equals_itself() {
     let sandbox = Sandbox::new();
     for name in ["mlp-cpu", "conv-cpu", "gan-cpu", "seq-cpu", "accumulation-cpu", "compiled-cpu"] {
         let recording = recording(name);
-        let ended = sandbox.run(&["compare", &recording, &recording, "--json", "-"]).exits_with(0);
-        let found = document(&ended);
-        let mut told = Vec::new();
-        verdicts(&found, &mut told);
-        assert!(told.len() > 10, "{name}: {found}");
-        assert!(told.iter().all(|verdict| ["within-noise", "unknown"].contains(&verdict.as_str())));
+        let result = sandbox.run(&["compare", &recording, &recording, "--json", "-"]).exits_with(0);
+        let found = document(&result);
+        let mut verdicts_found = Vec::new();
+        verdicts(&found, &mut verdicts_found);
+        assert!(verdicts_found.len() > 10, "{name}: {found}");
+        assert!(
+            verdicts_found
+                .iter()
+                .all(|verdict| ["within-noise", "unknown"].contains(&verdict.as_str()))
+        );
         assert!(!found["lines"].as_array().expect("lines").is_empty());
     }
     let mlp = recording("mlp-cpu");
-    let ended = sandbox.run(&["compare", &mlp, &mlp]).exits_with(0);
-    ended.prints("within noise").prints("No significant change in lines.");
+    let result = sandbox.run(&["compare", &mlp, &mlp]).exits_with(0);
+    result.stdout_contains("within noise").stdout_contains("No significant change in lines.");
 }
 
 #[test]
@@ -56,17 +60,20 @@ fn different_programs_differ() {
     let sandbox = Sandbox::new();
     let (before, after) = (recording("mlp-cpu"), recording("conv-cpu"));
     let found = document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
-    let mut told = Vec::new();
-    verdicts(&found, &mut told);
-    assert!(told.iter().any(|verdict| verdict == "gone" || verdict == "new"), "{found}");
+    let mut verdicts_found = Vec::new();
+    verdicts(&found, &mut verdicts_found);
+    assert!(verdicts_found.iter().any(|verdict| verdict == "gone" || verdict == "new"), "{found}");
 }
 
 #[test]
 fn invalid_runs_are_reported() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
-    run("gone").exits_with(2).says("file `gone` does not exist").says("HEAD~1");
-    run("last").exits_with(2).says("has not been profiled yet");
+    run("gone")
+        .exits_with(2)
+        .stderr_contains("file `gone` does not exist")
+        .stderr_contains("HEAD~1");
+    run("last").exits_with(2).stderr_contains("has not been profiled yet");
     let deep = "[".repeat(200_000);
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
     for (name, text) in [
@@ -78,14 +85,16 @@ fn invalid_runs_are_reported() {
         ("notes.txt", "{}"),
     ] {
         let file = sandbox.write(name, text);
-        run(file.to_str().expect("a path")).exits_with(1).says(name);
+        run(file.to_str().expect("a path")).exits_with(1).stderr_contains(name);
     }
     let cut = sandbox.write("cut.json", "{\"schema\": 1, \"run\": {\"version\": 1, ");
     let cut = run(cut.to_str().expect("a path"));
-    cut.exits_with(1).says("not the output of `profile --json`").says("not a recording");
+    cut.exits_with(1)
+        .stderr_contains("not the output of `profile --json`")
+        .stderr_contains("not a recording");
     let newer = sandbox.write("newer.json", "{\"run\": {\"version\": 99}}");
-    run(newer.to_str().expect("a path")).exits_with(1).says("newer Ridgeline");
-    sandbox.run(&["compare"]).exits_with(0).prints("has not been profiled yet");
+    run(newer.to_str().expect("a path")).exits_with(1).stderr_contains("newer Ridgeline");
+    sandbox.run(&["compare"]).exits_with(0).stdout_contains("has not been profiled yet");
 }
 
 /// Profiles `train.py` of a sandbox. Returns false without torch.
@@ -95,7 +104,7 @@ fn profile(sandbox: &Sandbox, text: &str) -> bool {
     let mut command = sandbox.ridgeline();
     command.args(["profile", "train.py", "--device", "cpu", "--iterations", "7", "--python"]);
     command.arg(python).args(["--json", "profile.json"]);
-    ended(&mut command).exits_with(0);
+    run_to_end(&mut command).exits_with(0);
     true
 }
 
@@ -114,8 +123,8 @@ async fn runs_of_a_project_by_their_names() {
     );
     let large = large.replace("randint(0, 10", "randint(0, 512");
     assert!(profile(&sandbox, &large));
-    let ended = sandbox.run(&["compare", "last~1", "last", "--json", "-"]).exits_with(0);
-    let found = document(&ended);
+    let result = sandbox.run(&["compare", "last~1", "last", "--json", "-"]).exits_with(0);
+    let found = document(&result);
     // The time depends on the machine, the memory only on the program.
     assert_eq!(found["test"]["name"], "Mann-Whitney U", "{found}");
     assert!(found["time"]["ratio"].is_number() && found["throughput"]["ratio"].is_number());
@@ -129,15 +138,16 @@ async fn runs_of_a_project_by_their_names() {
     assert_eq!((&at(12)["line_after"], &at(12)["is_changed"]), (&json!(13), &json!(false)));
     assert_eq!(at(12)["memory"]["verdict"], "larger", "{}", at(12));
     // The line that creates it was edited in place.
-    let made = lines.iter().find(|row| row["line_after"] == 9).expect("the layer's definition");
-    assert_eq!((&made["line_before"], &made["is_changed"]), (&json!(8), &json!(true)));
+    let definition =
+        lines.iter().find(|row| row["line_after"] == 9).expect("the layer's definition");
+    assert_eq!((&definition["line_before"], &definition["is_changed"]), (&json!(8), &json!(true)));
     let modules = found["modules"].as_array().expect("modules");
     let second = modules.iter().find(|row| row["path"] == "second").expect("the module");
     assert_eq!(second["memory"]["verdict"], "larger");
 
     // A subfolder of the project shows the project's runs.
     std::fs::create_dir(sandbox.project().join("notes")).expect("a folder");
-    sandbox.run(&["compare", "--project", "notes"]).exits_with(0).prints("last~1");
+    sandbox.run(&["compare", "--project", "notes"]).exits_with(0).stdout_contains("last~1");
 
     // The same by document, by number in the list, and as a page.
     let small = sandbox.path("small.json");
@@ -145,29 +155,29 @@ async fn runs_of_a_project_by_their_names() {
     let again = document(&sandbox.run(&["compare", small, "--json", "-"]).exits_with(0));
     assert_eq!(again["time"], found["time"]);
     assert_eq!(again["lines"], found["lines"]);
-    let listed = sandbox.run(&["compare"]).exits_with(0).prints("last~1");
+    let listed = sandbox.run(&["compare"]).exits_with(0).stdout_contains("last~1");
     let numbers: Vec<&str> =
         listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).take(2).collect();
-    let ended = sandbox.run(&["compare", numbers[1], numbers[0]]).exits_with(0);
+    let result = sandbox.run(&["compare", numbers[1], numbers[0]]).exits_with(0);
     // The number of timed iterations depends on their variance.
-    ended.prints("larger").prints("Mann-Whitney U over ");
+    result.stdout_contains("larger").stdout_contains("Mann-Whitney U over ");
 
     // Nothing about the user's machine is stored.
     let state = sandbox.path("state");
     let folder = sandbox.project();
-    let mut kept = 0;
+    let mut stored_runs = 0;
     for file in files_below(&state) {
         let text = std::fs::read_to_string(&file).expect("text");
         assert!(!text.contains(folder.to_str().expect("a path")), "{}", file.display());
         assert!(!text.contains("loss.backward()"), "{}", file.display());
-        kept += usize::from(file.parent().is_some_and(|folder| folder.ends_with("runs")));
+        stored_runs += usize::from(file.parent().is_some_and(|folder| folder.ends_with("runs")));
     }
-    assert_eq!(kept, 2);
+    assert_eq!(stored_runs, 2);
 
     let served = Served::of(&sandbox, sandbox.project());
     let path = format!("/api/compare?workspace=0&before={}&after={}", numbers[1], numbers[0]);
     let shown = served.panel.get(&path).await.json();
-    schema::holds(&shown, "compare");
+    schema::validate(&shown, "compare");
     assert_eq!(shown["lines"], found["lines"]);
     let history = served.panel.document().await["history"].clone();
     assert!(

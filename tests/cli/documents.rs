@@ -74,7 +74,7 @@ fn names<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     path.strip_prefix(ROOT).unwrap_or(path).display().to_string()
 }
 
@@ -92,7 +92,7 @@ fn link_targets_exist() {
             }
             let base = path.parent().expect("a folder");
             if !base.join(file).exists() {
-                broken.push(format!("{}: {target}", shown(path)));
+                broken.push(format!("{}: {target}", display_path(path)));
             }
         }
     }
@@ -112,7 +112,7 @@ fn mentioned_files_exist() {
                 let is_there = Path::new(ROOT).join(name).exists()
                     || path.parent().is_some_and(|base| base.join(name).exists());
                 if !has_placeholder && !is_there {
-                    missing.insert(format!("{}: {name}", shown(&path)));
+                    missing.insert(format!("{}: {name}", display_path(&path)));
                 }
             }
         }
@@ -138,7 +138,7 @@ fn mentioned_cargo_targets_exist() {
             };
             let package = after("-p").unwrap_or("ridgeline-server");
             let Some(folder) = folders.get(package) else {
-                missing.insert(format!("{}: package {package}", shown(&path)));
+                missing.insert(format!("{}: package {package}", display_path(&path)));
                 continue;
             };
             let folder = Path::new(ROOT).join(folder);
@@ -159,7 +159,7 @@ fn mentioned_cargo_targets_exist() {
                             || place.join(name).join("main.rs").exists()
                     });
                 if !is_there {
-                    missing.insert(format!("{}: {package} {option} {name}", shown(&path)));
+                    missing.insert(format!("{}: {package} {option} {name}", display_path(&path)));
                 }
             }
         }
@@ -208,7 +208,7 @@ fn mentioned_commands_and_options_exist() {
                 continue;
             }
             let Some(help) = helps.get(command) else {
-                missing.insert(format!("{}: ridgeline {command}", shown(&path)));
+                missing.insert(format!("{}: ridgeline {command}", display_path(&path)));
                 continue;
             };
             // Arguments after ` -- ` belong to the program.
@@ -216,7 +216,8 @@ fn mentioned_commands_and_options_exist() {
                 let option = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
                 let option = option.split('=').next().unwrap_or_default();
                 if option.starts_with("--") && !help.contains(option) {
-                    missing.insert(format!("{}: ridgeline {command} {option}", shown(&path)));
+                    missing
+                        .insert(format!("{}: ridgeline {command} {option}", display_path(&path)));
                 }
             }
         }
@@ -255,7 +256,7 @@ fn mentioned_settings_and_messages_exist() {
                 let is_known =
                     sources.contains(name) || own.contains('.') && sources.contains(last);
                 if is_setting && !is_file && !is_known {
-                    missing.insert(format!("{}: {name}", shown(&path)));
+                    missing.insert(format!("{}: {name}", display_path(&path)));
                 }
             }
         }

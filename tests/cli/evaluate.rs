@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, run_to_end};
 
 /// A stand-in for `timm`: models of one linear layer, and one unknown name.
 const TIMM: &str = r#"
@@ -25,7 +25,7 @@ fn made_up() -> PathBuf {
 }
 
 /// Runs with a Python that has torch and, optionally, the stand-in for `timm`.
-fn evaluate(sandbox: &Sandbox, python: &Path, timm: bool, arguments: &[&str]) -> Ended {
+fn evaluate(sandbox: &Sandbox, python: &Path, timm: bool, arguments: &[&str]) -> CommandResult {
     let packages = sandbox.path("packages");
     if timm {
         std::fs::create_dir_all(packages.join("timm")).expect("a folder");
@@ -38,7 +38,7 @@ fn evaluate(sandbox: &Sandbox, python: &Path, timm: bool, arguments: &[&str]) ->
     if timm {
         command.env("PYTHONPATH", packages);
     }
-    ended(&mut command)
+    run_to_end(&mut command)
 }
 
 fn question<'a>(report: &'a Value, id: &str) -> &'a Value {
@@ -61,10 +61,10 @@ fn every_case_reports_a_missing_python() {
     sandbox
         .run_without_python(&[Path::new("evaluate"), &folder])
         .exits_with(0)
-        .says("no operators can be listed")
-        .prints("From an RTX 3090 to an RTX 4090")
-        .prints("no case was answered")
-        .prints("no operator list");
+        .stderr_contains("no operators can be listed")
+        .stdout_contains("From an RTX 3090 to an RTX 4090")
+        .stdout_contains("no case was answered")
+        .stdout_contains("no operator list");
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn every_case_is_answered_or_counted_as_skipped() {
     // 936 / 1008 of 100, 2 * 200 and 300 ms; the measurements are 70, 160 and 210.
     let bandwidth = |start: f64, answer: f64| start * 936.0 / 1008.0 / answer - 1.0;
     let mean = (bandwidth(100.0, 70.0) + bandwidth(400.0, 160.0) + bandwidth(300.0, 210.0)) / 3.0;
-    let told = trivial[0]["errors"]["mean"].as_f64().expect("a number");
+    let reported = trivial[0]["errors"]["mean"].as_f64().expect("a number");
     assert_eq!(trivial[0]["name"], "bandwidth ratio");
-    assert!((told - mean).abs() < 1e-9, "{told} is not {mean}");
+    assert!((reported - mean).abs() < 1e-9, "{reported} is not {mean}");
 
     let unseen = question(&report, "rtx4090_to_unseen");
     assert_eq!(unseen["groups"][0]["name"], "RTX4090 to RTX5090, torch 2.4.0 to 2.9.1");
@@ -169,9 +169,9 @@ fn missing_timm_is_reported_and_other_cases_still_run() {
     let sandbox = Sandbox::new();
     evaluate(&sandbox, python, false, &[])
         .exits_with(0)
-        .says("pip install timm")
-        .prints("timm is not installed")
-        .prints("L4, forward alone");
+        .stderr_contains("pip install timm")
+        .stdout_contains("timm is not installed")
+        .stdout_contains("L4, forward alone");
 }
 
 #[test]
@@ -190,21 +190,21 @@ fn hostile_files_are_reported_by_name() {
     let deep = "[".repeat(100_000);
     sandbox.write("folder/neusight/model-configs/deep.json", format!("{{\"a\": {deep}"));
     let folder = sandbox.project().join("folder");
-    let ended = sandbox.run_without_python(&[Path::new("evaluate"), &folder]).exits_with(0);
-    assert!(!ended.stdout.contains('\u{1b}'), "{:?}", ended.stdout);
-    let ended = ended
-        .prints("3 rows left out: no step time")
-        .prints("2 rows left out: no image size")
-        .prints("1 row left out: no batch size")
-        .prints("left out: no model's name")
-        .prints("1 row left out: a second row of a model at that size")
-        .prints("it has no column model")
-        .prints("its name does not say")
-        .prints("neusight/models.csv: it has no column mode");
+    let result = sandbox.run_without_python(&[Path::new("evaluate"), &folder]).exits_with(0);
+    assert!(!result.stdout.contains('\u{1b}'), "{:?}", result.stdout);
+    let result = result
+        .stdout_contains("3 rows left out: no step time")
+        .stdout_contains("2 rows left out: no image size")
+        .stdout_contains("1 row left out: no batch size")
+        .stdout_contains("left out: no model's name")
+        .stdout_contains("1 row left out: a second row of a model at that size")
+        .stdout_contains("it has no column model")
+        .stdout_contains("its name does not say")
+        .stdout_contains("neusight/models.csv: it has no column mode");
     for name in ["list.json", "deep.json"] {
-        assert!(ended.stdout.contains(&format!("{name}: it is no JSON object")), "{name}");
+        assert!(result.stdout.contains(&format!("{name}: it is no JSON object")), "{name}");
     }
-    ended.prints("no case in this folder");
+    result.stdout_contains("no case in this folder");
 }
 
 #[test]
@@ -215,10 +215,10 @@ fn a_folder_without_measurements_is_reported() {
     sandbox
         .run_without_python(&[Path::new("evaluate"), &empty])
         .exits_with(0)
-        .prints("timm: there is no result file")
-        .prints("neusight/models.csv: not found");
+        .stdout_contains("timm: there is no result file")
+        .stdout_contains("neusight/models.csv: not found");
     sandbox
         .run_without_python(&[Path::new("evaluate"), Path::new("no/such/folder")])
         .exits_with(2)
-        .says("is no folder");
+        .stderr_contains("is no folder");
 }

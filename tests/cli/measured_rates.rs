@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::cli::schema;
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
 const SCRIPT: &str = "\
 import torch
@@ -53,7 +53,7 @@ fn simulated(sandbox: &Sandbox, python: &Path) -> Option<impl Fn(&[&str]) -> Com
 }
 
 /// Returns the measurements in the cache as text.
-fn kept(sandbox: &Sandbox) -> Vec<String> {
+fn stored_rates(sandbox: &Sandbox) -> Vec<String> {
     let files = std::fs::read_dir(sandbox.path("cache").join("gpu-rates"));
     let files = files.into_iter().flatten().flatten();
     files.map(|file| std::fs::read_to_string(file.path()).expect("text")).collect()
@@ -80,21 +80,24 @@ fn measured_rates_are_stored_and_used() {
     let json = out.to_str().expect("UTF-8");
 
     // Before: the datasheet.
-    ended(&mut ridgeline(&["doctor", "--python", python])).exits_with(0).prints("rates: datasheet");
-    ended(&mut ridgeline(&["profile", script, "--python", python, "--json", json])).exits_with(0);
+    run_to_end(&mut ridgeline(&["doctor", "--python", python]))
+        .exits_with(0)
+        .stdout_contains("rates: datasheet");
+    run_to_end(&mut ridgeline(&["profile", script, "--python", python, "--json", json]))
+        .exits_with(0);
     let before = read(&out);
     assert_eq!(before["device"]["rates_from"], "datasheet");
     assert!(!has_note(&before, "measured on this GPU"), "{}", before["notes"]);
 
-    ended(&mut ridgeline(&["doctor", "--measure", "--python", python]))
+    run_to_end(&mut ridgeline(&["doctor", "--measure", "--python", python]))
         .exits_with(0)
-        .prints("rates: measured on")
-        .prints("(simulated)")
-        .prints("BF16")
-        .prints("launch");
+        .stdout_contains("rates: measured on")
+        .stdout_contains("(simulated)")
+        .stdout_contains("BF16")
+        .stdout_contains("launch");
 
     // The cache has the rates of one simulated GPU, and nothing that identifies machine or user.
-    let [file] = &kept(&sandbox)[..] else { panic!("{:?}", kept(&sandbox)) };
+    let [file] = &stored_rates(&sandbox)[..] else { panic!("{:?}", stored_rates(&sandbox)) };
     let document: Value = serde_json::from_str(file).expect("JSON");
     assert_eq!(document["device"]["name"], "NVIDIA H100 80GB HBM3");
     assert_eq!(document["device"]["simulated"], true);
@@ -102,15 +105,18 @@ fn measured_rates_are_stored_and_used() {
     assert!(!file.contains('/') && !file.contains(python), "{file}");
 
     // After: the measurement, and all commands report it.
-    ended(&mut ridgeline(&["profile", script, "--python", python, "--json", json])).exits_with(0);
+    run_to_end(&mut ridgeline(&["profile", script, "--python", python, "--json", json]))
+        .exits_with(0);
     let after = read(&out);
-    schema::holds(&after, "profile");
+    schema::validate(&after, "profile");
     let from = after["device"]["rates_from"].as_str().expect("a text");
     assert!(from.starts_with("measured on 2"), "{from}");
     assert!(has_note(&after, "measured on this GPU"), "{}", after["notes"]);
 
-    ended(&mut ridgeline(&["predict", script, "--python", python, "--gpu", "all", "--json", json]))
-        .exits_with(0);
+    run_to_end(&mut ridgeline(&[
+        "predict", script, "--python", python, "--gpu", "all", "--json", json,
+    ]))
+    .exits_with(0);
     let predicted = read(&out);
     assert!(
         has_note(&predicted["predictions"][0], "rates measured on this machine"),
@@ -118,17 +124,17 @@ fn measured_rates_are_stored_and_used() {
     );
 
     // The rates belong to the simulated device: without it, this machine has none.
-    let doctor = ended(sandbox.ridgeline().args(["doctor", "--python", python]));
+    let doctor = run_to_end(sandbox.ridgeline().args(["doctor", "--python", python]));
     assert!(!doctor.stdout.contains("rates: measured"), "{}", doctor.stdout);
 }
 
 #[test]
 fn a_missing_gpu_is_not_measured() {
-    let ended = Sandbox::new().run_without_python(&["doctor", "--measure"]);
+    let result = Sandbox::new().run_without_python(&["doctor", "--measure"]);
     // A developer's machine may have a GPU.
-    if !ended.stdout.contains("none: training runs on the CPU") {
+    if !result.stdout.contains("none: training runs on the CPU") {
         println!("skipped: this machine has a GPU");
         return;
     }
-    ended.exits_with(1).says("no GPU to measure");
+    result.exits_with(1).stderr_contains("no GPU to measure");
 }

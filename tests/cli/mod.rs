@@ -2,12 +2,12 @@
 
 mod analyze;
 mod annotate;
-mod bad_days;
 mod check;
 mod commands;
 mod compare;
 mod demo;
 mod documents;
+mod environment_failures;
 mod evaluate;
 mod failures;
 mod language;

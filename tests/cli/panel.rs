@@ -61,8 +61,8 @@ async fn a_recording_is_shown() {
     let document = served.panel.document().await;
     assert_eq!(document["project"], "mlp-cpu");
     assert_eq!((&document["can_jump"], &document["can_highlight"]), (&json!(false), &json!(false)));
-    let shown = &document["recording"];
-    assert!(shown["duration_ns"].as_u64() > Some(0), "{document}");
+    let recording = &document["recording"];
+    assert!(recording["duration_ns"].as_u64() > Some(0), "{document}");
     assert_eq!(document["history"].as_array().map(Vec::len), Some(1));
     let path = format!("/api/timeline?workspace=0&generation={}", document["generation"]);
     let timeline = served.panel.get(&path).await.json();
@@ -121,7 +121,7 @@ async fn a_project_without_a_recording_waits_for_one() {
 #[test]
 fn invalid_recordings_are_rejected() {
     let sandbox = Sandbox::new();
-    sandbox.run(&["panel", "nowhere"]).exits_with(1).says("nowhere");
+    sandbox.run(&["panel", "nowhere"]).exits_with(1).stderr_contains("nowhere");
     let broken = sandbox.write("broken.json", "not that of a trace");
     sandbox.run(&[OsStr::new("panel"), broken.as_os_str()]).exits_with(1);
     let empty = sandbox.write("empty/manifest.json", "{}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, shared_traces};
 
 /// A V100 runs ten large copies. The host launches all of them and waits: memory-bound.
 fn copies() -> String {
@@ -32,7 +32,7 @@ fn copies() -> String {
     .to_string()
 }
 
-fn predict(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+fn predict(sandbox: &Sandbox, arguments: &[&str]) -> CommandResult {
     let mut all = vec!["predict", "copies.json"];
     all.extend(arguments);
     sandbox.run(&all)
@@ -44,8 +44,8 @@ fn with_copies() -> Sandbox {
     sandbox
 }
 
-fn rows(ended: &Ended) -> Vec<Value> {
-    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+fn rows(result: &CommandResult) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
     assert_eq!(document["schema"], 1);
     document["predictions"][0]["rows"].as_array().expect("rows").clone()
 }
@@ -53,8 +53,8 @@ fn rows(ended: &Ended) -> Vec<Value> {
 #[test]
 fn memory_bound_time_scales_with_bandwidth() {
     let sandbox = with_copies();
-    let ended = predict(&sandbox, &["--gpu", "a100-sxm4-40gb", "--json", "-"]).exits_with(0);
-    let rows = rows(&ended);
+    let result = predict(&sandbox, &["--gpu", "a100-sxm4-40gb", "--json", "-"]).exits_with(0);
+    let rows = rows(&result);
     let time = |name: &str| {
         let row = rows.iter().find(|row| row["name"] == name).expect(name);
         row["time_ns"]["value"].as_f64().expect("a time")
@@ -68,15 +68,17 @@ fn memory_bound_time_scales_with_bandwidth() {
 #[test]
 fn table_of_all_devices() {
     let sandbox = with_copies();
-    let ended = predict(&sandbox, &[]).exits_with(0);
-    ended.prints("V100-SXM2-16GB (here)").prints("~ = predicted, scaled from the kernels");
+    let result = predict(&sandbox, &[]).exits_with(0);
+    result
+        .stdout_contains("V100-SXM2-16GB (here)")
+        .stdout_contains("~ = predicted, scaled from the kernels");
 }
 
 #[test]
 fn unknown_names_get_suggestions() {
     let sandbox = with_copies();
-    predict(&sandbox, &["--gpu", "RTX 4091"]).exits_with(2).says("RTX4090");
-    predict(&sandbox, &["--gpu", "A100"]).exits_with(0).prints("A100-PCIe-80GB");
+    predict(&sandbox, &["--gpu", "RTX 4091"]).exits_with(2).stderr_contains("RTX4090");
+    predict(&sandbox, &["--gpu", "A100"]).exits_with(0).stdout_contains("A100-PCIe-80GB");
     predict(&sandbox, &["--gpu", ""]).exits_with(2);
 }
 
@@ -89,23 +91,27 @@ fn custom_gpu_and_price() {
     let config = "[devices]\nfiles = [\"gpus/ours.toml\", \"gone.toml\"]\n\
                   [devices.prices]\nOurs = 0.5\n\"RTX 9999\" = 1\n";
     sandbox.write("ridgeline.toml", config);
-    let ended = predict(&sandbox, &["--gpu", "Ours"]).exits_with(0);
-    ended.prints("Ours").prints("$0.50 (yours)").says("gone.toml").says("RTX 9999");
-    let ended = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(0);
-    ended.prints("Ours");
+    let result = predict(&sandbox, &["--gpu", "Ours"]).exits_with(0);
+    result
+        .stdout_contains("Ours")
+        .stdout_contains("$0.50 (yours)")
+        .stderr_contains("gone.toml")
+        .stderr_contains("RTX 9999");
+    let result = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(0);
+    result.stdout_contains("Ours");
     sandbox.write("gpus/ours.toml", ours.replace("= 100", "= -1"));
-    let ended = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(2);
-    ended.says("`multiprocessors`, line 3");
+    let result = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(2);
+    result.stderr_contains("`multiprocessors`, line 3");
 }
 
 #[test]
 fn failed_predictions_give_the_reason() {
     let sandbox = with_copies();
-    let ended = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
-    ended.says("its batch size is fixed");
-    predict(&sandbox, &["--estimate"]).exits_with(2).says("it is already measured");
+    let result = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
+    result.stderr_contains("its batch size is fixed");
+    predict(&sandbox, &["--estimate"]).exits_with(2).stderr_contains("it is already measured");
     sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
-    sandbox.run(&["predict", "none.json"]).exits_with(1).says("no kernels or operators");
+    sandbox.run(&["predict", "none.json"]).exits_with(1).stderr_contains("no kernels or operators");
     sandbox.write("broken.json", "{");
     sandbox.run(&["predict", "broken.json"]).exits_with(1);
     sandbox.run(&["predict", "gone.py"]).exits_with(3);
@@ -117,8 +123,8 @@ fn real_traces() {
     let sandbox = Sandbox::new();
     let trace = traces.join("h100_owlv2_infer.json.gz");
     let trace = trace.to_str().expect("a path");
-    let ended = sandbox.run(&["predict", trace, "--gpu", "T4", "b200", "--json", "-"]);
-    let rows = rows(&ended.exits_with(0));
+    let result = sandbox.run(&["predict", trace, "--gpu", "T4", "b200", "--json", "-"]);
+    let rows = rows(&result.exits_with(0));
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(names, ["B200-SXM6-180GB", "H100-SXM5-80GB", "T4"]);
 }
@@ -129,9 +135,9 @@ fn a_program_on_fake_tensors() {
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/gpt");
     let (demo, python) = (demo.to_str().expect("a path"), python.to_str().expect("a path"));
-    let ended = sandbox.run(&["predict", demo, "--python", python, "--estimate", "--json", "-"]);
-    let ended = ended.exits_with(0);
-    let rows = rows(&ended);
+    let result = sandbox.run(&["predict", demo, "--python", python, "--estimate", "--json", "-"]);
+    let result = result.exits_with(0);
+    let rows = rows(&result);
     assert!(rows.iter().all(|row| row["here"] == false && row["fits"] == true));
     let times: Vec<f64> = rows.iter().filter_map(|row| row["time_ns"]["value"].as_f64()).collect();
     assert!(times.len() > 40 && times.is_sorted());
@@ -153,8 +159,8 @@ fn other_batch_sizes_leave_the_script_unchanged() {
     let arguments = ["predict", "train.py", "--python", python, "--device", "cpu"];
     for how in [&["--estimate"][..], &[]] {
         let arguments = [&arguments[..], how, &["--batch-size", "64", "128", "--json", "-"]];
-        let ended = sandbox.run(&arguments.concat()).exits_with(0);
-        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+        let result = sandbox.run(&arguments.concat()).exits_with(0);
+        let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
         let sizes: Vec<&Value> = document["predictions"]
             .as_array()
             .expect("predictions")
@@ -165,10 +171,10 @@ fn other_batch_sizes_leave_the_script_unchanged() {
     }
     assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
     // These runs left no measurement in the project's history.
-    sandbox.run(&["report"]).exits_with(3).says("has not been profiled yet");
+    sandbox.run(&["report"]).exits_with(3).stderr_contains("has not been profiled yet");
     sandbox.write("train.py", "import torch\nfor i in range(10):\n    pass\n");
-    let ended = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
-    ended.exits_with(2).says("--batch-size 64");
+    let result = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
+    result.exits_with(2).stderr_contains("--batch-size 64");
 }
 
 #[test]
@@ -177,15 +183,15 @@ fn a_program_on_a_cpu() {
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/ncf");
     let (demo, python) = (demo.to_str().expect("a path"), python.to_str().expect("a path"));
-    let ended =
+    let result =
         sandbox.run(&["predict", demo, "--python", python, "--device", "cpu", "--json", "-"]);
-    let ended = ended.exits_with(0);
-    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let result = result.exits_with(0);
+    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
     let prediction = &document["predictions"][0];
     assert_eq!(prediction["basis"], "operator costs");
     assert_eq!(prediction["from"], Value::Null);
     assert!(prediction["samples_per_epoch"].as_u64().is_some(), "{prediction}");
-    assert!(rows(&ended).iter().all(|row| row["fits"] == true));
+    assert!(rows(&result).iter().all(|row| row["fits"] == true));
 }
 
 /// A small model is overhead-bound on every GPU, which is reported above the table.
@@ -196,13 +202,13 @@ fn a_program_that_is_overhead_bound_everywhere() {
     sandbox.write("train.py", include_str!("scripts/train.py"));
     let python = python.to_str().expect("a path");
     let arguments = ["predict", "train.py", "--python", python, "--device", "cpu", "--estimate"];
-    let ended = sandbox.run(&arguments).exits_with(0);
+    let result = sandbox.run(&arguments).exits_with(0);
     assert!(
-        ended.stdout.starts_with("Overhead-bound on all of these GPUs: launching the "),
+        result.stdout.starts_with("Overhead-bound on all of these GPUs: launching the "),
         "{}",
-        ended.stdout
+        result.stdout
     );
-    ended.prints("Assumes 15 µs of CPU time per launch (7.0 µs to 35 µs)");
+    result.stdout_contains("Assumes 15 µs of CPU time per launch (7.0 µs to 35 µs)");
 }
 
 /// An iteration that takes equally long on every GPU says nothing about them. The batch size that keeps each
@@ -218,10 +224,10 @@ fn the_batch_size_that_each_gpu_needs() {
     let python = python.to_str().expect("a path");
     let arguments = ["predict", "train.py", "--python", python, "--device", "cpu"];
     let gpus = ["--gpu", "T4", "H100-SXM5-80GB"];
-    let ended = sandbox.run(&[&arguments[..], &gpus, &["--json", "-"]].concat()).exits_with(0);
-    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let result = sandbox.run(&[&arguments[..], &gpus, &["--json", "-"]].concat()).exits_with(0);
+    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
     let batches = &document["gpu_batches"];
-    assert_eq!(batches["batch_size"], 8, "{}", ended.stderr);
+    assert_eq!(batches["batch_size"], 8, "{}", result.stderr);
     let row = |name: &str| {
         let rows = batches["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 2, "only the named GPUs: {batches}");
@@ -234,9 +240,13 @@ fn the_batch_size_that_each_gpu_needs() {
     let largest = |row: &Value| row["largest_batch"]["value"].as_u64().expect("a number");
     assert!(number(&fast, "batch_size") < largest(&slow) && largest(&slow) < largest(&fast));
 
-    let ended = sandbox.run(&[&arguments[..], &gpus].concat()).exits_with(0);
-    let ended = ended.says("Using the profile").prints("Batch size that keeps each GPU busy");
-    ended.prints("on each of these 2 GPUs").prints("Cheapest: T4 with batch size");
+    let result = sandbox.run(&[&arguments[..], &gpus].concat()).exits_with(0);
+    let result = result
+        .stderr_contains("Using the profile")
+        .stdout_contains("Batch size that keeps each GPU busy");
+    result
+        .stdout_contains("on each of these 2 GPUs")
+        .stdout_contains("Cheapest: T4 with batch size");
 }
 
 #[test]
@@ -251,7 +261,9 @@ fn a_batch_size_that_is_not_a_number_in_the_text_gives_a_note() {
          for step in range(100):\n    optimizer.zero_grad()\n    model(inputs).sum().backward()\n\
          \x20   optimizer.step()\n",
     );
-    let ended = sandbox.run(&["predict", "train.py", "--python", python, "--device", "cpu"]);
-    let ended = ended.exits_with(0);
-    ended.says("note: the batch size that each GPU needs is unknown: ").prints("GPU  ");
+    let result = sandbox.run(&["predict", "train.py", "--python", python, "--device", "cpu"]);
+    let result = result.exits_with(0);
+    result
+        .stderr_contains("note: the batch size that each GPU needs is unknown: ")
+        .stdout_contains("GPU  ");
 }

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use crate::cli::schema;
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, run_to_end};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
 /// Profiles a script in an otherwise empty project. Returns `None` without torch.
-fn profile(sandbox: &Sandbox, script: &str, more: &[&str]) -> Option<Ended> {
+fn profile(sandbox: &Sandbox, script: &str, more: &[&str]) -> Option<CommandResult> {
     let python = python_with_torch()?;
     sandbox.write("train.py", script);
     let mut command = sandbox.ridgeline();
     command.args(["profile", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
-    Some(ended(&mut command))
+    Some(run_to_end(&mut command))
 }
 
 /// Returns a training loop with these lines in its body.
@@ -37,7 +37,7 @@ fn without_a_fork() {
     let mut command = sandbox.ridgeline();
     command.env("RIDGELINE_AGENT_MODE", "standby");
     command.args(["profile", "train.py", "--device", "cpu", "--json", "-", "--python"]).arg(python);
-    let json = ended(&mut command).exits_with(0).stdout;
+    let json = run_to_end(&mut command).exits_with(0).stdout;
     let json: Value = serde_json::from_str(&json).expect("JSON and nothing else");
     assert_eq!(json["iteration"]["batch_size"], 32);
 }
@@ -48,8 +48,8 @@ fn configured_variables_are_set_before_the_program_starts() {
     let sandbox = Sandbox::new();
     sandbox.write("ridgeline.toml", "[environment]\nOMP_NUM_THREADS = \"1\"\n");
     let script = loop_with("assert torch.get_num_threads() == 1, torch.get_num_threads()");
-    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
-    ended.exits_with(0);
+    let Some(result) = profile(&sandbox, &script, &[]) else { return };
+    result.exits_with(0);
 }
 
 /// Returns the JSON profile of a script, and its terminal output.
@@ -125,10 +125,10 @@ fn a_program_that_trains_in_child_processes() {
 #[test]
 fn a_plain_script() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, TRAINS, &["--json", "-"]) else { return };
-    let ended = ended.exits_with(0);
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&json, "profile");
+    let Some(result) = profile(&sandbox, TRAINS, &["--json", "-"]) else { return };
+    let result = result.exits_with(0);
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&json, "profile");
     assert_eq!(json["device"]["kind"], "cpu");
     assert_eq!(json["iteration"]["batch_size"], 32);
     let number = |pointer: &str| {
@@ -163,8 +163,8 @@ fn lines_and_a_report_for_people() {
     let sandbox = Sandbox::new();
     let report = sandbox.path("report.html");
     let more = ["--lines", "--report", report.to_str().expect("it is text")];
-    let Some(ended) = profile(&sandbox, TRAINS, &more) else { return };
-    ended.exits_with(0).prints("loss.backward()").prints("report.html");
+    let Some(result) = profile(&sandbox, TRAINS, &more) else { return };
+    result.exits_with(0).stdout_contains("loss.backward()").stdout_contains("report.html");
     let page = std::fs::read_to_string(report).expect("the report");
     assert!(page.contains("<html") && page.contains("train.py"));
     // The same profile can be shown again without a run.
@@ -178,7 +178,7 @@ fn lines_and_a_report_for_people() {
     let recording = recording.to_str().expect("it is text");
     let analyzed = sandbox.run(&["analyze", recording, "--json", "-"]).exits_with(0);
     let json: Value = serde_json::from_str(&analyzed.stdout).expect("JSON and nothing else");
-    schema::holds(&json, "profile");
+    schema::validate(&json, "profile");
     assert!(json["kernels"].is_array());
     let again = sandbox.path("again.html");
     sandbox.run(&["report", "-o", again.to_str().expect("it is text")]).exits_with(0);
@@ -199,77 +199,80 @@ fn lines_and_a_report_for_people() {
 fn program_output_is_not_mixed_in() {
     let sandbox = Sandbox::new();
     let prints = loop_with("print('\\x1b[31mnoise'); os.write(1, b'\\xff\\xfenoise\\n')");
-    let Some(ended) = profile(&sandbox, &prints, &["--json", "-"]) else { return };
-    let ended = ended.exits_with(0);
-    assert!(!ended.stdout.contains("noise") && !ended.stderr.contains("noise"));
+    let Some(result) = profile(&sandbox, &prints, &["--json", "-"]) else { return };
+    let result = result.exits_with(0);
+    assert!(!result.stdout.contains("noise") && !result.stderr.contains("noise"));
 }
 
 #[test]
 fn arguments_reach_the_program() {
     let sandbox = Sandbox::new();
     let wants = format!("import sys\nassert sys.argv[1:] == ['--x', 'y z'], sys.argv\n{TRAINS}");
-    let Some(ended) = profile(&sandbox, &wants, &["--", "--x", "y z"]) else { return };
-    ended.exits_with(0);
+    let Some(result) = profile(&sandbox, &wants, &["--", "--x", "y z"]) else { return };
+    result.exits_with(0);
 }
 
 #[test]
 fn a_few_iterations_are_enough() {
     let sandbox = Sandbox::new();
     let few = loop_with("").replace("range(100)", "range(4)");
-    let Some(ended) = profile(&sandbox, &few, &[]) else { return };
-    ended.exits_with(0).prints("the program has 4 iterations: it was run");
+    let Some(result) = profile(&sandbox, &few, &[]) else { return };
+    result.exits_with(0).stdout_contains("the program has 4 iterations: it was run");
     let one = loop_with("").replace("range(100)", "range(1)");
-    let Some(ended) = profile(&sandbox, &one, &[]) else { return };
-    ended.exits_with(0).prints("the program has 1 iteration: it was run");
+    let Some(result) = profile(&sandbox, &one, &[]) else { return };
+    result.exits_with(0).stdout_contains("the program has 1 iteration: it was run");
 }
 
 #[test]
 fn an_exception_is_shown_at_its_line() {
     let sandbox = Sandbox::new();
     let raises = loop_with("if step == 1: torch.ones(2, 3) @ torch.ones(2, 3)");
-    let Some(ended) = profile(&sandbox, &raises, &[]) else { return };
-    ended.exits_with(1).says("train.py:8: RuntimeError: ").says("mat1 and mat2 shapes");
+    let Some(result) = profile(&sandbox, &raises, &[]) else { return };
+    result
+        .exits_with(1)
+        .stderr_contains("train.py:8: RuntimeError: ")
+        .stderr_contains("mat1 and mat2 shapes");
 }
 
 #[test]
 fn an_exit_is_shown() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, "import sys\nsys.exit('no data here')\n", &[]) else {
+    let Some(result) = profile(&sandbox, "import sys\nsys.exit('no data here')\n", &[]) else {
         return;
     };
-    ended.exits_with(1).says("train.py:2").says("no data here");
+    result.exits_with(1).stderr_contains("train.py:2").stderr_contains("no data here");
 }
 
 #[test]
 fn a_syntax_error_is_shown_at_its_line() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, "import torch\nx = = 1\n", &[]) else { return };
-    ended.exits_with(1).says("train.py:2: SyntaxError");
+    let Some(result) = profile(&sandbox, "import torch\nx = = 1\n", &[]) else { return };
+    result.exits_with(1).stderr_contains("train.py:2: SyntaxError");
 }
 
 #[test]
 fn a_crash_is_named() {
     let sandbox = Sandbox::new();
     let crashes = loop_with("if step == 1: os.kill(os.getpid(), 11)");
-    let Some(ended) = profile(&sandbox, &crashes, &[]) else { return };
-    ended.exits_with(1).says("segmentation fault");
+    let Some(result) = profile(&sandbox, &crashes, &[]) else { return };
+    result.exits_with(1).stderr_contains("segmentation fault");
 }
 
 #[test]
 fn an_endless_program_is_stopped() {
     let sandbox = Sandbox::new();
     let endless = "import torch\nwhile True:\n    pass\n";
-    let Some(ended) = profile(&sandbox, endless, &["--seconds", "2"]) else { return };
-    ended.exits_with(1).says("exceeded 2 s").says("[limits]");
+    let Some(result) = profile(&sandbox, endless, &["--seconds", "2"]) else { return };
+    result.exits_with(1).stderr_contains("exceeded 2 s").stderr_contains("[limits]");
 }
 
 #[test]
 fn a_program_that_does_not_train() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, "import torch\nprint(torch.ones(2))\n", &[]) else {
+    let Some(result) = profile(&sandbox, "import torch\nprint(torch.ones(2))\n", &[]) else {
         return;
     };
-    ended.exits_with(1).says("before its first iteration");
+    result.exits_with(1).stderr_contains("before its first iteration");
 }
 
 #[test]
@@ -280,8 +283,8 @@ fn a_provider_file() {
     let mut command = sandbox.ridgeline();
     command.args(["profile", "entry_point.py", "--batch-size", "16", "--device", "cpu"]);
     command.args(["--json", "-", "--python"]).arg(python);
-    let ended = ended(&mut command).exits_with(0);
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let result = run_to_end(&mut command).exits_with(0);
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
     assert_eq!(json["iteration"]["batch_size"], 16);
 }
 
@@ -302,8 +305,8 @@ fn everything_can_be_configured() {
          python = '{python}'\ndevice = 'cpu'\n[environment]\nMODE = 'x'\n[iterations]\ntimed = 2\n"
     );
     sandbox.write("ridgeline.toml", config);
-    let ended = sandbox.run(&["profile", ".", "--json", "-"]).exits_with(0);
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let result = sandbox.run(&["profile", ".", "--json", "-"]).exits_with(0);
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
     assert_eq!(json["iteration"]["timed_ms"].as_array().map(Vec::len), Some(2));
     assert!(
         json["lines"].as_array().expect("lines").iter().all(|line| line["file"] == "src/train.py")
@@ -315,15 +318,19 @@ fn a_python_without_torch() {
     let sandbox = Sandbox::new();
     let Some(python) = python_with_torch() else { return };
     let bare = sandbox.path("bare");
-    let made = std::process::Command::new(python)
+    let status = std::process::Command::new(python)
         .args(["-m", "venv", "--without-pip"])
         .arg(&bare)
         .status()
         .expect("python starts");
-    assert!(made.success());
+    assert!(status.success());
     sandbox.write("train.py", TRAINS);
     let arguments = ["profile", "train.py", "--python", bare.to_str().expect("it is text")];
-    sandbox.run(&arguments).exits_with(4).says("no torch").says("pip install torch");
+    sandbox
+        .run(&arguments)
+        .exits_with(4)
+        .stderr_contains("no torch")
+        .stderr_contains("pip install torch");
 }
 
 #[cfg(unix)]
@@ -382,12 +389,15 @@ fn with_checkpoint(sandbox: &Sandbox) -> (std::path::PathBuf, String) {
 fn a_run_does_not_overwrite_a_checkpoint() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
-    let Some(ended) = profile(&sandbox, &script, &["--json", "-"]) else { return };
-    let ended = ended.exits_with(0).says("Not written to disk: 2 files").says("out/model.pt");
+    let Some(result) = profile(&sandbox, &script, &["--json", "-"]) else { return };
+    let result = result
+        .exits_with(0)
+        .stderr_contains("Not written to disk: 2 files")
+        .stderr_contains("out/model.pt");
     assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
     assert!(!sandbox.project().join("out/log.txt").exists());
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&json, "profile");
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&json, "profile");
     let effects = &json["side_effects"];
     assert_eq!(effects["mode"], "redirect");
     assert_eq!(effects["count"], 2);
@@ -403,12 +413,12 @@ fn side_effects_follow_the_setting() {
     let (checkpoint, script) = with_checkpoint(&sandbox);
     // The command line overrides the configuration.
     sandbox.write("ridgeline.toml", "side_effects = \"allow\"\n");
-    let Some(ended) = profile(&sandbox, &script, &["--side-effects", "deny"]) else { return };
-    ended.exits_with(1);
+    let Some(result) = profile(&sandbox, &script, &["--side-effects", "deny"]) else { return };
+    result.exits_with(1);
     assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
-    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
-    let ended = ended.exits_with(0);
-    assert!(!ended.stderr.contains("Not written to disk"), "{}", ended.stderr);
+    let Some(result) = profile(&sandbox, &script, &[]) else { return };
+    let result = result.exits_with(0);
+    assert!(!result.stderr.contains("Not written to disk"), "{}", result.stderr);
     assert_ne!(std::fs::read(&checkpoint).expect("it is there"), b"of weeks of training");
     assert!(sandbox.project().join("out/log.txt").exists());
 }
@@ -419,8 +429,11 @@ fn a_failing_program_does_not_overwrite_a_checkpoint() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
     let script = script.replace("for step", "1 / 0\nfor step");
-    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
-    ended.exits_with(1).says("ZeroDivisionError").says("Not written to disk: 2 files");
+    let Some(result) = profile(&sandbox, &script, &[]) else { return };
+    result
+        .exits_with(1)
+        .stderr_contains("ZeroDivisionError")
+        .stderr_contains("Not written to disk: 2 files");
     assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
 }
 
@@ -437,9 +450,9 @@ for step in range(100):
 ";
 
 /// Returns a rule's findings in a JSON profile.
-fn found(ended: &Ended, rule: &str) -> Vec<Value> {
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&json, "profile");
+fn found(result: &CommandResult, rule: &str) -> Vec<Value> {
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&json, "profile");
     let findings = json["findings"].as_array().expect("findings").clone();
     findings.into_iter().filter(|one| one["rule"] == rule).collect()
 }
@@ -447,13 +460,16 @@ fn found(ended: &Ended, rule: &str) -> Vec<Value> {
 #[test]
 fn findings_are_reported_until_silenced() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, ANOMALY, &["--json", "-"]) else { return };
-    let ended = ended.exits_with(0);
-    let [finding] = &found(&ended, "anomaly-detection")[..] else { panic!("{}", ended.stdout) };
+    let Some(result) = profile(&sandbox, ANOMALY, &["--json", "-"]) else { return };
+    let result = result.exits_with(0);
+    let [finding] = &found(&result, "anomaly-detection")[..] else { panic!("{}", result.stdout) };
     assert_eq!((&finding["file"], &finding["line"]), (&"train.py".into(), &2.into()));
     assert_eq!(finding["fix"], "remove-anomaly-detection");
-    let told = profile(&sandbox, ANOMALY, &[]).expect("a Python").exits_with(0);
-    told.prints("Findings").prints("train.py:2").prints("anomaly-detection");
+    let result = profile(&sandbox, ANOMALY, &[]).expect("a Python").exits_with(0);
+    result
+        .stdout_contains("Findings")
+        .stdout_contains("train.py:2")
+        .stdout_contains("anomaly-detection");
     let comment = ANOMALY.replace("(True)", "(True)  # ridgeline: ignore[anomaly-detection]");
     let silenced = profile(&sandbox, &comment, &["--json", "-"]).expect("a Python").exits_with(0);
     assert_eq!(found(&silenced, "anomaly-detection"), Vec::<Value>::new());

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cli::schema;
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, run_to_end};
 
 /// Two ranks with gloo; the second one computes more. `{body}` is additional code of a step.
 const TRAINS: &str = r#"
@@ -25,24 +25,24 @@ for step in range(100):
 "#;
 const LAUNCHER: &str = "torchrun --standalone --nproc-per-node 2";
 
-fn profile(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<Ended> {
+fn profile(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<CommandResult> {
     run(sandbox, "profile", body, more)
 }
 
-fn run(sandbox: &Sandbox, subcommand: &str, body: &str, more: &[&str]) -> Option<Ended> {
+fn run(sandbox: &Sandbox, subcommand: &str, body: &str, more: &[&str]) -> Option<CommandResult> {
     let python = python_with_torch()?;
     sandbox.write("train.py", TRAINS.replace("{body}", body));
     let mut command = sandbox.ridgeline();
     command.args([subcommand, "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
-    Some(ended(&mut command))
+    Some(run_to_end(&mut command))
 }
 
 /// Returns the document and checks its two ranks.
 #[track_caller]
-fn two_ranks(ended: Ended) -> Value {
-    let json = ended.exits_with(0).stdout;
+fn two_ranks(result: CommandResult) -> Value {
+    let json = result.exits_with(0).stdout;
     let json: Value = serde_json::from_str(&json).expect("JSON and nothing else");
-    schema::holds(&json, "profile");
+    schema::validate(&json, "profile");
     let ranks = json["ranks"]["ranks"].as_array().expect("ranks");
     let numbers: Vec<_> = ranks.iter().map(|rank| rank["rank"].as_u64()).collect();
     assert_eq!(numbers, [Some(0), Some(1)]);
@@ -65,10 +65,10 @@ fn two_ranks(ended: Ended) -> Value {
 #[test]
 fn every_rank_is_reported() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else {
+    let Some(result) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else {
         return;
     };
-    two_ranks(ended);
+    two_ranks(result);
     // The recording gives the same result later.
     let folders = std::fs::read_dir(sandbox.path("cache").join("recordings")).expect("recordings");
     let project = folders.flatten().next().expect("the project").path();
@@ -83,31 +83,36 @@ fn the_launcher_can_be_configured() {
     let sandbox = Sandbox::new();
     let words: Vec<String> = LAUNCHER.split(' ').map(|word| format!("{word:?}")).collect();
     sandbox.write("ridgeline.toml", format!("launcher = [{}]\n", words.join(", ")));
-    let Some(ended) = profile(&sandbox, "", &[]) else { return };
-    let ended = ended.exits_with(0);
-    assert!(ended.stderr.contains(&format!("launched by `{LAUNCHER}`")), "{}", ended.stderr);
-    assert!(ended.stdout.contains("  rank 1 "), "{}", ended.stdout);
+    let Some(result) = profile(&sandbox, "", &[]) else { return };
+    let result = result.exits_with(0);
+    assert!(result.stderr.contains(&format!("launched by `{LAUNCHER}`")), "{}", result.stderr);
+    assert!(result.stdout.contains("  rank 1 "), "{}", result.stdout);
 }
 
 /// Runs a check with JSON output. Returns the status of each check, and the document.
-fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<String>, Value)> {
+fn check(
+    sandbox: &Sandbox,
+    body: &str,
+    more: &[&str],
+) -> Option<(CommandResult, Vec<String>, Value)> {
     let launched = ["--launcher", LAUNCHER, "--format", "json"];
-    let ended = run(sandbox, "check", body, &[&launched[..], more].concat())?;
-    let found: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&found, "check");
+    let result = run(sandbox, "check", body, &[&launched[..], more].concat())?;
+    let found: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&found, "check");
     let items = found["items"].as_array().expect("items").iter();
-    let told = items.map(|item| format!("{}: {}", item["name"], item["status"]).replace('"', ""));
-    Some((ended, told.collect(), found["findings"].clone()))
+    let statuses =
+        items.map(|item| format!("{}: {}", item["name"], item["status"]).replace('"', ""));
+    Some((result, statuses.collect(), found["findings"].clone()))
 }
 
 #[test]
 fn a_check_counts_findings_between_ranks() {
     let sandbox = Sandbox::new();
     let alone = "if dist.get_rank() == 1:\n        __import__('time').sleep(0.05)";
-    let asked = ["--max-findings", "warning/0", "--write-baseline", "baseline.json"];
-    let Some((ended, told, findings)) = check(&sandbox, alone, &asked) else { return };
-    ended.exits_with(1).says("1 of 1 checks failed");
-    assert_eq!(told, ["findings-warning: broken"]);
+    let arguments = ["--max-findings", "warning/0", "--write-baseline", "baseline.json"];
+    let Some((result, statuses, findings)) = check(&sandbox, alone, &arguments) else { return };
+    result.exits_with(1).stderr_contains("1 of 1 checks failed");
+    assert_eq!(statuses, ["findings-warning: broken"]);
     let is_straggler = |one: &&Value| one["rule"] == "straggler" && one["severity"] == "warning";
     let straggler = findings.as_array().and_then(|all| all.iter().find(is_straggler));
     let straggler = straggler.unwrap_or_else(|| panic!("no straggler: {findings}"));
@@ -117,34 +122,34 @@ fn a_check_counts_findings_between_ranks() {
     );
 
     // Without it, the same two ranks are faster and use the same memory.
-    let (ended, told, _) =
+    let (result, statuses, _) =
         check(&sandbox, "", &["--baseline", "baseline.json"]).expect("the Python that was there");
-    ended.exits_with(0);
-    assert_eq!(told, ["time-regression: passed", "memory-regression: passed"]);
+    result.exits_with(0);
+    assert_eq!(statuses, ["time-regression: passed", "memory-regression: passed"]);
 
     let body = "dist.get_rank() == 1 and step == 2 and [][1]";
-    let (ended, told, _) = check(&sandbox, body, &[]).expect("the Python that was there");
-    ended.exits_with(1).says("(on rank 1)");
-    assert!(told.is_empty());
+    let (result, statuses, _) = check(&sandbox, body, &[]).expect("the Python that was there");
+    result.exits_with(1).stderr_contains("(on rank 1)");
+    assert!(statuses.is_empty());
 }
 
 #[test]
 fn the_rank_that_fails_is_named_with_its_line() {
     let sandbox = Sandbox::new();
     let body = "dist.get_rank() == 1 and step == 2 and [][1]";
-    let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
-    let ended = ended.exits_with(1);
-    assert!(ended.stderr.contains("train.py:13: IndexError"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("(on rank 1)"), "{}", ended.stderr);
+    let Some(result) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
+    let result = result.exits_with(1);
+    assert!(result.stderr.contains("train.py:13: IndexError"), "{}", result.stderr);
+    assert!(result.stderr.contains("(on rank 1)"), "{}", result.stderr);
 }
 
 #[test]
 fn a_killed_rank_is_named() {
     let sandbox = Sandbox::new();
     let body = "dist.get_rank() == 1 and step == 2 and os._exit(3)";
-    let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
-    let ended = ended.exits_with(1);
-    assert!(ended.stderr.contains("rank 1 was stopped in stage"), "{}", ended.stderr);
+    let Some(result) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
+    let result = result.exits_with(1);
+    assert!(result.stderr.contains("rank 1 was stopped in stage"), "{}", result.stderr);
 }
 
 /// Imitates `ssh HOST WORDS...`: a shell with its own environment and folder.
@@ -176,8 +181,8 @@ fn a_launcher_on_another_machine() {
         there = text(&there),
     );
     sandbox.write("ridgeline.toml", configuration);
-    let Some(ended) = profile(&sandbox, "", &["--json", "-"]) else { return };
-    let json = two_ranks(ended);
+    let Some(result) = profile(&sandbox, "", &["--json", "-"]) else { return };
+    let json = two_ranks(result);
     assert!(json["lines"].as_array().is_some_and(|lines| lines.len() > 3), "{}", json["lines"]);
 }
 
@@ -195,7 +200,7 @@ fn an_invalid_launcher() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", "");
     let run = |launcher: &str| sandbox.run(&["profile", "train.py", "--launcher", launcher]);
-    run("").exits_with(2).says("the launcher has no program");
-    run("srun 'x").exits_with(2).says("a quote is not closed");
-    run("ssh -p 22").exits_with(2).says("has no host");
+    run("").exits_with(2).stderr_contains("the launcher has no program");
+    run("srun 'x").exits_with(2).stderr_contains("a quote is not closed");
+    run("ssh -p 22").exits_with(2).stderr_contains("has no host");
 }

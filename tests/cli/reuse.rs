@@ -1,6 +1,6 @@
 //! `predict` and `whatif` reuse the newest profile if running the program would measure the same.
 
-use crate::sandbox::{Ended, Sandbox, python_with_torch};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch};
 
 const TRAIN: &str = "import torch\n\
     from settings import WIDTH\n\
@@ -29,7 +29,7 @@ impl Profiled {
         Some(profiled)
     }
 
-    fn run(&self, command: &str, arguments: &[&str]) -> Ended {
+    fn run(&self, command: &str, arguments: &[&str]) -> CommandResult {
         let common = [command, "train.py", "--python", &self.python, "--device", "cpu"];
         self.sandbox.run(&[&common[..], arguments].concat())
     }
@@ -38,12 +38,12 @@ impl Profiled {
 #[test]
 fn unchanged_programs_are_not_run_again() {
     let Some(project) = Profiled::new() else { return };
-    let ended = project.run("predict", &["--gpu", "a100-sxm4-40gb"]).exits_with(0);
-    assert!(ended.stderr.contains(REUSED), "{}", ended.stderr);
-    let ended = project.run("whatif", &[]).exits_with(0);
-    assert!(ended.stderr.contains(REUSED), "{}", ended.stderr);
-    let ended = project.run("predict", &["--fresh", "--gpu", "a100-sxm4-40gb"]).exits_with(0);
-    assert!(!ended.stderr.contains(REUSED), "{}", ended.stderr);
+    let result = project.run("predict", &["--gpu", "a100-sxm4-40gb"]).exits_with(0);
+    assert!(result.stderr.contains(REUSED), "{}", result.stderr);
+    let result = project.run("whatif", &[]).exits_with(0);
+    assert!(result.stderr.contains(REUSED), "{}", result.stderr);
+    let result = project.run("predict", &["--fresh", "--gpu", "a100-sxm4-40gb"]).exits_with(0);
+    assert!(!result.stderr.contains(REUSED), "{}", result.stderr);
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn changed_text_arguments_or_configuration_are_run() {
     let Some(project) = Profiled::new() else { return };
     let is_run = |arguments: &[&str]| {
         let all = [&["--gpu", "a100-sxm4-40gb"], arguments].concat();
-        let ended = project.run("predict", &all).exits_with(0);
-        assert!(!ended.stderr.contains(REUSED), "{arguments:?}: {}", ended.stderr);
+        let result = project.run("predict", &all).exits_with(0);
+        assert!(!result.stderr.contains(REUSED), "{arguments:?}: {}", result.stderr);
     };
     is_run(&["--", "--rate", "2"]);
     // No line of it runs within an iteration.

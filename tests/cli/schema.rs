@@ -7,7 +7,7 @@ use crate::sandbox::repository;
 /// Checks a document against `docs/schema/NAME.schema.json`: every written key is described, every
 /// required key is written, and every value has a listed type.
 #[track_caller]
-pub(super) fn holds(document: &Value, name: &str) {
+pub(super) fn validate(document: &Value, name: &str) {
     let file = repository().join("docs/schema").join(format!("{name}.schema.json"));
     let text = std::fs::read_to_string(&file).expect("the schema is published");
     let schema: Value = serde_json::from_str(&text).expect("a schema is JSON");
@@ -75,5 +75,5 @@ fn has_type(value: &Value, types: &Value) -> bool {
 #[test]
 #[should_panic(expected = "profile.device is not written")]
 fn a_missing_key_is_found() {
-    holds(&serde_json::json!({"schema": 1}), "profile");
+    validate(&serde_json::json!({"schema": 1}), "profile");
 }

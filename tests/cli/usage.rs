@@ -1,6 +1,6 @@
 //! Exit codes and messages of commands without a trace or a Python.
 
-use crate::sandbox::{Sandbox, ended, python_with_torch};
+use crate::sandbox::{Sandbox, python_with_torch, run_to_end};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
@@ -14,7 +14,7 @@ fn help_names_commands_and_exit_codes() {
 
 #[test]
 fn no_command_is_a_usage_error() {
-    Sandbox::new().run::<&str>(&[]).exits_with(2).says("ridgeline demo");
+    Sandbox::new().run::<&str>(&[]).exits_with(2).stderr_contains("ridgeline demo");
 }
 
 #[test]
@@ -23,19 +23,19 @@ fn wrong_arguments_are_usage_errors() {
     sandbox.run(&["analyse"]).exits_with(2);
     sandbox.run(&["analyze"]).exits_with(2);
     sandbox.run(&["profile", ".", "--batch-size", "0"]).exits_with(2);
-    sandbox.run(&["profile", ".", "--device", "gpu"]).exits_with(2).says("cuda:1");
+    sandbox.run(&["profile", ".", "--device", "gpu"]).exits_with(2).stderr_contains("cuda:1");
 }
 
 #[test]
 fn a_project_without_training_has_nothing_to_run() {
     let sandbox = Sandbox::new();
     sandbox.write("model.py", "class Net: pass\n");
-    sandbox.run(&["profile", "."]).exits_with(3).says("no training script");
-    sandbox.run(&["profile", "gone.py"]).exits_with(3).says("gone.py");
+    sandbox.run(&["profile", "."]).exits_with(3).stderr_contains("no training script");
+    sandbox.run(&["profile", "gone.py"]).exits_with(3).stderr_contains("gone.py");
     sandbox.write("notes.txt", "");
-    sandbox.run(&["profile", "notes.txt"]).exits_with(3).says("not a Python file");
+    sandbox.run(&["profile", "notes.txt"]).exits_with(3).stderr_contains("not a Python file");
     sandbox.write("book.ipynb", "{}");
-    sandbox.run(&["profile", "book.ipynb"]).exits_with(3).says("notebook");
+    sandbox.run(&["profile", "book.ipynb"]).exits_with(3).stderr_contains("notebook");
 }
 
 #[test]
@@ -43,7 +43,11 @@ fn several_scripts_are_listed() {
     let sandbox = Sandbox::new();
     sandbox.write("a/train.py", TRAINS);
     sandbox.write("b/train.py", TRAINS);
-    sandbox.run(&["profile", "."]).exits_with(3).says("a/train.py").says("b/train.py");
+    sandbox
+        .run(&["profile", "."])
+        .exits_with(3)
+        .stderr_contains("a/train.py")
+        .stderr_contains("b/train.py");
 }
 
 #[test]
@@ -51,18 +55,21 @@ fn configuration_errors_give_file_and_line() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("ridgeline.toml", "\nscrpt = 'train.py'\n");
-    sandbox.run(&["profile", "."]).exits_with(2).says("ridgeline.toml:2: unknown field `scrpt`");
+    sandbox
+        .run(&["profile", "."])
+        .exits_with(2)
+        .stderr_contains("ridgeline.toml:2: unknown field `scrpt`");
     sandbox.write("ridgeline.toml", "script = '../train.py'\n");
-    sandbox.run(&["profile", "."]).exits_with(2).says("outside the project");
+    sandbox.run(&["profile", "."]).exits_with(2).stderr_contains("outside the project");
     sandbox.write("ridgeline.toml", "script = 'gone.py'\n");
-    sandbox.run(&["profile", "."]).exits_with(2).says("gone.py");
+    sandbox.run(&["profile", "."]).exits_with(2).stderr_contains("gone.py");
 }
 
 #[test]
 fn a_missing_python_gives_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
-    sandbox.run_without_python(&["profile", "."]).exits_with(4).says("ridgeline setup");
+    sandbox.run_without_python(&["profile", "."]).exits_with(4).stderr_contains("ridgeline setup");
 }
 
 #[test]
@@ -80,7 +87,7 @@ fn doctor_starts_the_agent_only_on_request() {
         [(&["doctor"][..], "--full starts it"), (&["doctor", "--full"], "Sandbox")]
     {
         let sandbox = Sandbox::new();
-        let ended = ended(sandbox.ridgeline().args(arguments).arg("--python").arg(python));
+        let ended = run_to_end(sandbox.ridgeline().args(arguments).arg("--python").arg(python));
         assert!(ended.exits_with(0).stdout.contains(agent), "{arguments:?}");
     }
 }
@@ -106,12 +113,13 @@ fn unwritable_files_are_rejected_first() {
     for (command, option) in commands {
         let arguments = [command, &[option, "no/such/folder/file"]].concat();
         let ended = sandbox.run_without_python(&arguments).exits_with(1);
-        let ended = ended
-            .says(&format!("{option} no/such/folder/file: folder no/such/folder does not exist"));
-        ended.says("`mkdir -p no/such/folder`");
+        let ended = ended.stderr_contains(&format!(
+            "{option} no/such/folder/file: folder no/such/folder does not exist"
+        ));
+        ended.stderr_contains("`mkdir -p no/such/folder`");
     }
     let folder = ["profile", ".", "--json", "."];
-    sandbox.run_without_python(&folder).exits_with(1).says("--json .: this is a folder");
+    sandbox.run_without_python(&folder).exits_with(1).stderr_contains("--json .: this is a folder");
     // The check itself does not create the file.
     let fine = ["profile", ".", "--json", "profile.json"];
     sandbox.run_without_python(&fine).exits_with(4);
@@ -120,7 +128,7 @@ fn unwritable_files_are_rejected_first() {
 
 #[test]
 fn report_without_a_profile() {
-    Sandbox::new().run(&["report"]).exits_with(3).says("ridgeline profile");
+    Sandbox::new().run(&["report"]).exits_with(3).stderr_contains("ridgeline profile");
 }
 
 #[test]
@@ -131,10 +139,10 @@ fn colours_only_on_request() {
     assert!(!sandbox.run(&gone).exits_with(1).stderr.contains('\u{1b}'));
     let always = [&gone[..], &["--color", "always"]].concat();
     assert!(sandbox.run(&always).stderr.contains(red));
-    let forced = ended(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1"));
+    let forced = run_to_end(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1"));
     assert!(forced.stderr.contains('\u{1b}'));
     let refused =
-        ended(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1"));
+        run_to_end(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1"));
     assert!(!refused.stderr.contains('\u{1b}'));
 }
 
@@ -164,5 +172,5 @@ fn an_unwritable_folder_is_named() {
     let mut command = sandbox.ridgeline();
     command.args(["profile", "train.py", "--python"]).arg(python);
     command.env("RIDGELINE_CACHE_DIR", file.join("below"));
-    ended(&mut command).exits_with(1).says("file/below");
+    run_to_end(&mut command).exits_with(1).stderr_contains("file/below");
 }

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::cli::schema;
-use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, shared_traces};
 
 fn conv() -> String {
     repository().join("tests/recordings/conv-cpu").to_str().expect("a path").to_owned()
 }
 
-fn document(ended: &Ended) -> Value {
-    let document = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    schema::holds(&document, "whatif");
+fn document(result: &CommandResult) -> Value {
+    let document = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&document, "whatif");
     document
 }
 
@@ -43,17 +43,20 @@ fn trace(gpu: &str, streams: &[(u32, u32)]) -> String {
     .to_string()
 }
 
-fn whatif(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+fn whatif(sandbox: &Sandbox, arguments: &[&str]) -> CommandResult {
     sandbox.run(&[&["whatif"], arguments].concat())
 }
 
 #[test]
 fn a_recording_has_a_table_and_json() {
     let sandbox = Sandbox::new();
-    let ended = whatif(&sandbox, &[&conv()]).exits_with(0);
-    ended.prints("Iteration with batch size 16:").prints("not applicable").prints("~ = simulated");
-    let ended = whatif(&sandbox, &[&conv(), "--json", "-"]).exits_with(0);
-    let found = document(&ended);
+    let result = whatif(&sandbox, &[&conv()]).exits_with(0);
+    result
+        .stdout_contains("Iteration with batch size 16:")
+        .stdout_contains("not applicable")
+        .stdout_contains("~ = simulated");
+    let result = whatif(&sandbox, &[&conv(), "--json", "-"]).exits_with(0);
+    let found = document(&result);
     assert!(found["replay_error"].as_f64().expect("a number").abs() < 0.01);
     let compile = named(&found, "compile").expect("it applies");
     assert_eq!(compile["edit"], true);
@@ -66,24 +69,28 @@ fn only_the_requested_optimizations() {
     let sandbox = Sandbox::new();
     let arguments = [&conv(), "--only", "compile", "fp8", "compile", "--json", "-"];
     let found = document(&whatif(&sandbox, &arguments).exits_with(0));
-    let told = |key: &str| found[key].as_array().expect("a list").len();
-    assert_eq!(told("predictions") + told("refusals"), 2, "{found}");
-    let ended = whatif(&sandbox, &[&conv(), "--only", "warp-speed"]).exits_with(2);
-    ended.says("unknown optimization `warp-speed`").says("amp-bf16, ");
+    let count = |key: &str| found[key].as_array().expect("a list").len();
+    assert_eq!(count("predictions") + count("refusals"), 2, "{found}");
+    let result = whatif(&sandbox, &[&conv(), "--only", "warp-speed"]).exits_with(2);
+    result.stderr_contains("unknown optimization `warp-speed`").stderr_contains("amp-bf16, ");
 }
 
 #[test]
 fn typos_are_reported_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
-    whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).says("--gpus");
-    whatif(&sandbox, &[gone, "--gpus", "4", "--bandwidth", "fast"]).exits_with(2).says("`fast`");
+    whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).stderr_contains("--gpus");
+    whatif(&sandbox, &[gone, "--gpus", "4", "--bandwidth", "fast"])
+        .exits_with(2)
+        .stderr_contains("`fast`");
     whatif(&sandbox, &[gone, "--gpus", "0"]).exits_with(2);
-    whatif(&sandbox, &[gone, "--memory-limit", "lots"]).exits_with(2).says("`lots` is not a size");
-    whatif(&sandbox, &[gone, "--measure", "p3"]).exits_with(2).says("no automatic edit");
+    whatif(&sandbox, &[gone, "--memory-limit", "lots"])
+        .exits_with(2)
+        .stderr_contains("`lots` is not a size");
+    whatif(&sandbox, &[gone, "--measure", "p3"]).exits_with(2).stderr_contains("no automatic edit");
     whatif(&sandbox, &[&conv(), "--measure", "compile"])
         .exits_with(2)
-        .says("Pass the recorded script");
+        .stderr_contains("Pass the recorded script");
     whatif(&sandbox, &[gone]).exits_with(3);
 }
 
@@ -91,14 +98,16 @@ fn typos_are_reported_before_anything_runs() {
 fn missing_trace_data_is_reported() {
     let sandbox = Sandbox::new();
     sandbox.write("v100.json", trace("Tesla V100-SXM2-16GB", &[(0, 7)]));
-    let ended = whatif(&sandbox, &["v100.json"]).exits_with(0);
-    ended.prints("no operator shapes").prints("no memory data");
+    let result = whatif(&sandbox, &["v100.json"]).exits_with(0);
+    result.stdout_contains("no operator shapes").stdout_contains("no memory data");
     sandbox.write("two.json", trace("Tesla V100-SXM2-16GB", &[(0, 7), (1, 7)]));
-    whatif(&sandbox, &["two.json"]).exits_with(0).prints("2 GPUs used by one program");
+    whatif(&sandbox, &["two.json"]).exits_with(0).stdout_contains("2 GPUs used by one program");
     sandbox.write("other.json", trace("Abacus 9000", &[(0, 7)]));
-    whatif(&sandbox, &["other.json"]).exits_with(1).says("Abacus 9000 is not a known GPU");
+    whatif(&sandbox, &["other.json"])
+        .exits_with(1)
+        .stderr_contains("Abacus 9000 is not a known GPU");
     sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
-    whatif(&sandbox, &["none.json"]).exits_with(1).says("no complete iteration");
+    whatif(&sandbox, &["none.json"]).exits_with(1).stderr_contains("no complete iteration");
     sandbox.write("broken.json", "{");
     whatif(&sandbox, &["broken.json"]).exits_with(1);
 }
@@ -142,15 +151,15 @@ fn measuring_leaves_the_script_unchanged() {
         "--json",
         "-",
     ];
-    let ended = whatif(&sandbox, &arguments).exits_with(0);
-    let found = document(&ended);
+    let result = whatif(&sandbox, &arguments).exits_with(0);
+    let found = document(&result);
     let measured = found["measured"].as_array().expect("a list");
-    assert_eq!(measured.len(), 1, "{}", ended.stderr);
+    assert_eq!(measured.len(), 1, "{}", result.stderr);
     assert!(measured[0]["measured"]["after_ns"].as_f64().is_some_and(|time| time > 0.0));
     assert_eq!(found["accuracy"]["pairs"], 1);
     let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
     assert_eq!(after, script);
     // Later predictions show the earlier measurement.
-    let ended = whatif(&sandbox, &arguments).exits_with(0);
-    assert_eq!(document(&ended)["accuracy"]["pairs"], 2);
+    let result = whatif(&sandbox, &arguments).exits_with(0);
+    assert_eq!(document(&result)["accuracy"]["pairs"], 2);
 }

@@ -19,7 +19,7 @@ pub(super) trait Editor {
     /// Saves the text.
     fn save(&self, terminal: &Terminal);
     /// Waits until it asks for permission to run. Returns the screen.
-    fn asked(&self, terminal: &Terminal) -> Screen {
+    fn wait_for_question(&self, terminal: &Terminal) -> Screen {
         terminal.wait_for("Run a few training")
     }
     /// Trusts the workspace.

@@ -2,9 +2,9 @@
 
 use crate::editors::documentation::blocks;
 use crate::editors::editor::Editor;
+use crate::editors::fixes::{FixesFindings, fix_finding};
 use crate::editors::installed::Installed;
 use crate::editors::journey::{has_cost, travel};
-use crate::editors::mend::{Mends, mend};
 use crate::editors::sandbox::Sandbox;
 use crate::editors::terminal::{Screen, Terminal};
 
@@ -20,12 +20,12 @@ fn helix_newest() {
 
 #[test]
 fn helix_stable_fixes_a_finding() {
-    mend(&Helix { part: "helix-stable", is_new: false });
+    fix_finding(&Helix { part: "helix-stable", is_new: false });
 }
 
 #[test]
 fn helix_newest_fixes_a_finding() {
-    mend(&Helix { part: "helix-newest", is_new: true });
+    fix_finding(&Helix { part: "helix-newest", is_new: true });
 }
 
 struct Helix {
@@ -65,7 +65,7 @@ impl Editor for Helix {
         typed(terminal, "write");
     }
 
-    fn asked(&self, terminal: &Terminal) -> Screen {
+    fn wait_for_question(&self, terminal: &Terminal) -> Screen {
         let question =
             if self.shows_questions() { "Run a few training" } else { "ridgeline.trust" };
         terminal.wait_for(question)
@@ -124,9 +124,9 @@ impl Editor for Helix {
     fn is_running(&self, screen: &Screen) -> bool {
         // Its last line shows the progress of a run, and keeps the last message.
         let last = screen.lines().pop().unwrap_or_default();
-        let ended = ["measured", "stopped", "the program failed"];
+        let end_messages = ["measured", "stopped", "the program failed"];
         let is_progress = last.starts_with("ridgeline: ") || last.starts_with("[ridgeline/run/");
-        is_progress && !ended.iter().any(|word| last.ends_with(word))
+        is_progress && !end_messages.iter().any(|word| last.ends_with(word))
     }
 
     fn shows_lenses(&self) -> bool {
@@ -154,7 +154,7 @@ impl Editor for Helix {
     }
 }
 
-impl Mends for Helix {
+impl FixesFindings for Helix {
     fn quick_fix(&self, terminal: &Terminal, title: &str) {
         terminal.press(&["Space", "a"]);
         let choice = terminal.wait_for(title);

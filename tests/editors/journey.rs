@@ -44,19 +44,19 @@ impl Journey<'_> {
         // Emacs does not save an unmodified buffer.
         editor.insert_below(terminal, 1, "# A first run.");
         editor.save(terminal);
-        let asked = editor.asked(terminal);
-        terminal.keep("1-consent", &asked);
+        let question = editor.wait_for_question(terminal);
+        terminal.keep("1-consent", &question);
         assert!(
-            !editor.is_running(&asked),
+            !editor.is_running(&question),
             "nothing runs before it was allowed:\n{}",
-            asked.text()
+            question.text()
         );
         editor.allow(terminal);
         // With warm caches, the run may end before its progress is drawn.
         let is_measured = |screen: &Screen| {
-            let told =
+            let has_costs =
                 screen.line(STEP).is_some_and(|line| line.contains(" ms") || line.contains(" µs"));
-            told && screen.shows("samples/s") && !editor.is_running(screen)
+            has_costs && screen.shows("samples/s") && !editor.is_running(screen)
         };
         let running =
             terminal.wait_until("a run", |screen| editor.is_running(screen) || is_measured(screen));
@@ -180,9 +180,9 @@ impl Journey<'_> {
             self.sandbox.opened_addresses().remove(0)
         } else {
             let is_told = |screen: &Screen| address_in(screen).is_some();
-            let told = terminal.wait_until("the panel's address", is_told);
-            terminal.keep("9-address", &told);
-            address_in(&told).expect("it was there")
+            let screen = terminal.wait_until("the panel's address", is_told);
+            terminal.keep("9-address", &screen);
+            address_in(&screen).expect("it was there")
         };
         let line = terminal.screen().number_of(STEP);
         let answer = Panel::at(&address).jump("train.py", line);
@@ -229,9 +229,9 @@ pub(super) fn has_cost(line: &str) -> bool {
 /// What stands behind a statement as measured: no estimate, and nothing of before.
 fn cost(screen: &Screen, statement: &str) -> Option<String> {
     let line = screen.line(statement)?;
-    let (_, told) = line.split_once(statement)?;
-    let is_measured = has_cost(told) && !told.contains('~') && !told.contains("was ");
-    is_measured.then(|| told.to_owned())
+    let (_, hint) = line.split_once(statement)?;
+    let is_measured = has_cost(hint) && !hint.contains('~') && !hint.contains("was ");
+    is_measured.then(|| hint.to_owned())
 }
 
 /// The throughput that is shown: `8133` of `8133 samples/s`.

@@ -8,10 +8,10 @@
 mod documentation;
 mod editor;
 mod emacs;
+mod fixes;
 mod helix;
 mod installed;
 mod journey;
-mod mend;
 mod neovim;
 mod panel;
 mod picture;

@@ -2,9 +2,9 @@
 
 use crate::editors::documentation::blocks;
 use crate::editors::editor::Editor;
+use crate::editors::fixes::{FixesFindings, fix_finding};
 use crate::editors::installed::Installed;
 use crate::editors::journey::travel;
-use crate::editors::mend::{Mends, mend};
 use crate::editors::sandbox::Sandbox;
 use crate::editors::terminal::Terminal;
 
@@ -20,12 +20,12 @@ fn neovim_newest() {
 
 #[test]
 fn neovim_stable_fixes_a_finding() {
-    mend(&Neovim("neovim-stable"));
+    fix_finding(&Neovim("neovim-stable"));
 }
 
 #[test]
 fn neovim_newest_fixes_a_finding() {
-    mend(&Neovim("neovim-newest"));
+    fix_finding(&Neovim("neovim-newest"));
 }
 
 /// Path in the editors' folder.
@@ -108,7 +108,7 @@ impl Editor for Neovim {
     }
 }
 
-impl Mends for Neovim {
+impl FixesFindings for Neovim {
     fn quick_fix(&self, terminal: &Terminal, title: &str) {
         typed(terminal, "lua vim.lsp.buf.code_action()");
         let choice = terminal.wait_for(title);

@@ -42,19 +42,19 @@ impl Screen {
     }
 
     /// Whether it contains a text.
-    pub(super) fn shows(&self, wanted: &str) -> bool {
-        self.text().contains(wanted)
+    pub(super) fn shows(&self, text: &str) -> bool {
+        self.text().contains(text)
     }
 
     /// Returns the first line that contains `wanted`.
-    pub(super) fn line(&self, wanted: &str) -> Option<String> {
-        self.lines().into_iter().find(|line| line.contains(wanted))
+    pub(super) fn line(&self, text: &str) -> Option<String> {
+        self.lines().into_iter().find(|line| line.contains(text))
     }
 
     /// Returns the line number that the editor shows for a line of text.
     #[track_caller]
-    pub(super) fn number_of(&self, wanted: &str) -> u32 {
-        let line = self.line(wanted).unwrap_or_else(|| panic!("no {wanted}:\n{}", self.text()));
+    pub(super) fn number_of(&self, text: &str) -> u32 {
+        let line = self.line(text).unwrap_or_else(|| panic!("no {text}:\n{}", self.text()));
         let digits = line.trim_start_matches(|letter: char| !letter.is_ascii_digit());
         let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse().expect("a number")
@@ -111,8 +111,8 @@ impl<'a> Terminal<'a> {
 
     /// Waits until a line matches. Returns the screen.
     #[track_caller]
-    pub(super) fn wait_for(&self, wanted: &str) -> Screen {
-        self.wait_until(wanted, |screen| screen.shows(wanted))
+    pub(super) fn wait_for(&self, text: &str) -> Screen {
+        self.wait_until(text, |screen| screen.shows(text))
     }
 
     /// Waits until the screen matches. Returns it.
@@ -160,7 +160,7 @@ impl Drop for Terminal<'_> {
 
 fn run(command: &mut Command) -> String {
     let output = command.output().expect("tmux starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tmux: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tmux: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -45,9 +45,9 @@ fn drive(driver: &str) {
         .env("RIDGELINE_TEST_PYTHON", installed.environment.join("bin/python"))
         .output()
         .expect("node runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{complained}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}{stderr}");
     // A driver that ran no checks is a failure.
-    assert!(said.contains("ok     "), "{said}{complained}");
+    assert!(stdout.contains("ok     "), "{stdout}{stderr}");
 }

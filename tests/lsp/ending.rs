@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::lsp::process::{Server, ended, spawn};
+use crate::lsp::process::{Server, spawn, wait_for_exit};
 
 #[tokio::test]
 async fn in_order() {
@@ -19,7 +19,7 @@ async fn shutdown_and_exit_in_one_breath() {
     let id = server.client.begin("shutdown", Value::Null).await;
     server.client.send(&json!({"jsonrpc": "2.0", "method": "exit"})).await;
     assert_eq!(server.client.answer(&json!(id)).await, Ok(Value::Null));
-    assert_eq!(ended(&mut server.process).await.code(), Some(0));
+    assert_eq!(wait_for_exit(&mut server.process).await.code(), Some(0));
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn exit_without_shutdown_is_a_failure() {
     let mut server = Server::start();
     server.client.hello(json!({}), json!({})).await;
     server.client.send(&json!({"jsonrpc": "2.0", "method": "exit"})).await;
-    assert_eq!(ended(&mut server.process).await.code(), Some(1));
+    assert_eq!(wait_for_exit(&mut server.process).await.code(), Some(1));
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn the_input_is_closed() {
     server.client.hello(json!({}), json!({})).await;
     let Server { client, mut process, .. } = server;
     client.hang_up().await;
-    assert_eq!(ended(&mut process).await.code(), Some(1));
+    assert_eq!(wait_for_exit(&mut process).await.code(), Some(1));
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn the_input_is_closed_within_a_message_or_before_any() {
         let mut input = process.stdin.take().expect("piped");
         input.write_all(bytes).await.expect("written");
         drop(input);
-        assert_eq!(ended(&mut process).await.code(), Some(1), "{bytes:?}");
+        assert_eq!(wait_for_exit(&mut process).await.code(), Some(1), "{bytes:?}");
     }
 }
 
@@ -58,7 +58,7 @@ async fn the_output_is_closed() {
     let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}"#;
     let frame = format!("Content-Length: {}\r\n\r\n{hello}", hello.len());
     input.write_all(frame.as_bytes()).await.expect("written");
-    assert_eq!(ended(&mut process).await.code(), Some(1));
+    assert_eq!(wait_for_exit(&mut process).await.code(), Some(1));
 }
 
 /// The editor was killed. A child of it may keep the pipes open, but the server still exits.
@@ -70,7 +70,7 @@ async fn the_parent_is_gone() {
     server.client.hello(json!({}), json!({"processId": editor.id()})).await;
     editor.kill().expect("killed");
     editor.wait().expect("reaped");
-    assert_eq!(ended(&mut server.process).await.code(), Some(1));
+    assert_eq!(wait_for_exit(&mut server.process).await.code(), Some(1));
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn at_rest_it_is_small() {
     let mut server = Server::start();
     server.client.hello(json!({}), json!({})).await;
     let Some(bytes) = server.resident_bytes() else {
-        println!("skipped: this system does not tell what memory a process holds");
+        println!("skipped: the memory of a process is not available on this system");
         return;
     };
     assert!(bytes < 60_000_000, "{bytes}");

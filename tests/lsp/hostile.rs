@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::lsp::process::{Server, ended, spawn};
+use crate::lsp::process::{Server, spawn, wait_for_exit};
 
 /// Sends bytes, expects this many error responses without an id, and a server that still responds.
 async fn check(bytes: &[u8], errors: usize) {
@@ -209,7 +209,7 @@ async fn a_client_that_reads_nothing() {
     };
     // At some point the server stops reading, because the client does not read its responses.
     let flooded = tokio::time::timeout(Duration::from_secs(2), flood).await;
-    assert!(flooded.is_err(), "a million answers were kept somewhere");
+    assert!(flooded.is_err(), "a million responses were buffered");
     if let Ok(status) =
         std::fs::read_to_string(format!("/proc/{}/statm", process.id().unwrap_or(0)))
     {
@@ -218,7 +218,7 @@ async fn a_client_that_reads_nothing() {
     }
     drop(input);
     drop(process.stdout.take());
-    ended(&mut process).await;
+    wait_for_exit(&mut process).await;
 }
 
 /// Nothing reads stderr. A full pipe must not block the server.

@@ -22,11 +22,11 @@ async fn opened() -> (Server, Panel) {
 /// Sends bytes, and expects this status or a closed connection, and a panel that still responds.
 async fn check(server: &Server, panel: &Panel, bytes: &[u8], expected: &[u16]) {
     let answer = panel.send(bytes).await;
-    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
-    assert!(expected.contains(&answer.status), "{shown}: {answer:?}");
-    assert_eq!(panel.get("/").await.status, 200, "{shown}");
+    let request = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+    assert!(expected.contains(&answer.status), "{request}: {answer:?}");
+    assert_eq!(panel.get("/").await.status, 200, "{request}");
     if let Some(resident) = server.resident_bytes() {
-        assert!(resident < 100_000_000, "{shown}: {resident} bytes");
+        assert!(resident < 100_000_000, "{request}: {resident} bytes");
     }
 }
 
@@ -179,14 +179,14 @@ async fn a_thousand_connections() {
 
 /// Raises this process's limit on open files.
 #[cfg(unix)]
-fn may_open(wanted: u64) -> bool {
+fn may_open(count: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let enough = |of: Option<u64>| of.is_none_or(|of| of >= wanted);
+    let enough = |of: Option<u64>| of.is_none_or(|of| of >= count);
     if enough(limit.current) {
         return true;
     }
-    let more = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    let more = Rlimit { current: Some(count), maximum: limit.maximum };
     enough(limit.maximum) && setrlimit(Resource::Nofile, more).is_ok()
 }
 

@@ -23,12 +23,12 @@ pub(super) fn python_on_simulated_gpu() -> Option<String> {
         .args(["--python", &python, "true"])
         .output()
         .expect("the simulation's own command");
-    let said = String::from_utf8_lossy(&tried.stderr);
+    let stderr = String::from_utf8_lossy(&tried.stderr);
     if tried.status.code() == Some(77) {
-        println!("skipped: {said}");
+        println!("skipped: {stderr}");
         return None;
     }
-    assert!(tried.status.success(), "{said}");
+    assert!(tried.status.success(), "{stderr}");
     Some(python)
 }
 
@@ -104,7 +104,7 @@ impl Server {
     pub(super) async fn goodbye(self) -> ExitStatus {
         let Server { client, mut process, folder: _folder, .. } = self;
         client.goodbye().await;
-        ended(&mut process).await
+        wait_for_exit(&mut process).await
     }
 
     /// Returns the process's memory in bytes, or `None` if the system does not report it.
@@ -126,7 +126,7 @@ fn spawn_command(
 ) -> (tempfile::TempDir, Child, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = fs::canonicalize(folder.path()).expect("it is there").join("project");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("created");
     let process = command
         .args(["lsp", "--stdio"])
         .envs(self::environment(folder.path()))
@@ -145,7 +145,7 @@ fn environment(folder: &std::path::Path) -> [(&'static str, PathBuf); 2] {
 }
 
 /// Waits for a process to exit. The timeout is for a process that hangs.
-pub(super) async fn ended(process: &mut Child) -> ExitStatus {
+pub(super) async fn wait_for_exit(process: &mut Child) -> ExitStatus {
     let ended = tokio::time::timeout(Duration::from_secs(30), process.wait()).await;
     ended.expect("the server did not end").expect("a process")
 }

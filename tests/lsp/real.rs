@@ -70,7 +70,7 @@ async fn what_a_project_imports_is_imported_by_its_first_run() {
     let server = Server::start();
     let packages = server.root.with_file_name("site-packages");
     let imported = packages.join("imported");
-    std::fs::create_dir(&packages).expect("made");
+    std::fs::create_dir(&packages).expect("created");
     // Writes of estimates and runs do not reach the disk.
     let package = format!("open({:?}, 'a').write('x')\n", imported.display().to_string());
     std::fs::write(packages.join("noisy.py"), package).expect("written");
@@ -142,7 +142,7 @@ for (x,) in loader:
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
     // Other writes of a run do not reach the disk.
-    std::fs::create_dir(server.root.join("order")).expect("made");
+    std::fs::create_dir(server.root.join("order")).expect("created");
     server.write("ridgeline.toml", "keep_writes = [\"order\"]\n");
     server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
     let params = server.client.notification("ridgeline/openPanel").await;
@@ -178,7 +178,7 @@ async fn the_panel_shows_every_run_of_a_project() {
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let options = json!({"interpreter": python, "findings": {"enable": false}});
     let mut server = Server::greeted(capabilities, options).await;
-    std::fs::create_dir(server.root.join("nested")).expect("made");
+    std::fs::create_dir(server.root.join("nested")).expect("created");
     server.write("nested/ridgeline.toml", "");
     let script = server.write("nested/train.py", SCRIPT);
     let has_git = committed(&server.root);
@@ -219,10 +219,10 @@ async fn the_panel_shows_every_run_of_a_project() {
     assert!(document["recording"]["changes_against"]["last"].is_string(), "{document}");
 
     // Another session finds the measurements, even though its workspace is not the project.
-    let kept = server.environment();
-    let kept: Vec<(&str, &str)> =
-        kept.iter().map(|(name, path)| (*name, path.to_str().expect("text"))).collect();
-    let mut again = Server::start_with(&kept);
+    let environment = server.environment();
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(name, path)| (*name, path.to_str().expect("text"))).collect();
+    let mut again = Server::start_with(&environment);
     let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
     again.client.hello(json!({}), json!({"workspaceFolders": folder})).await;
     while again.client.status("idle").await["headline"].is_null() {}
@@ -249,11 +249,11 @@ async fn an_exception_is_shown_at_its_line() {
     let text = SCRIPT.replace("torch.randn(64, 256)", "torch.randn(64, 255)");
     let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
     server.client.save(&script).await;
-    let shown = server.client.notification("textDocument/publishDiagnostics").await;
-    assert_eq!(shown["uri"], script);
-    let diagnostic = &shown["diagnostics"][0];
-    assert_eq!(diagnostic["range"]["start"]["line"], 7, "{shown}");
-    assert!(diagnostic["message"].to_string().contains("cannot be multiplied"), "{shown}");
+    let diagnostics = server.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(diagnostics["uri"], script);
+    let diagnostic = &diagnostics["diagnostics"][0];
+    assert_eq!(diagnostic["range"]["start"]["line"], 7, "{diagnostics}");
+    assert!(diagnostic["message"].to_string().contains("cannot be multiplied"), "{diagnostics}");
     server.client.status("failed").await;
     server.goodbye().await;
 }
@@ -263,8 +263,8 @@ async fn a_syntax_error_is_shown_at_its_line() {
     let text = SCRIPT.replace("loss.backward()", "loss.backward(");
     let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
     server.client.save(&script).await;
-    let shown = server.client.notification("textDocument/publishDiagnostics").await;
-    assert_eq!(shown["diagnostics"][0]["code"], "syntax-error", "{shown}");
+    let diagnostics = server.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(diagnostics["diagnostics"][0]["code"], "syntax-error", "{diagnostics}");
     server.goodbye().await;
 }
 
@@ -274,7 +274,7 @@ async fn cancelling_stops_a_program_that_does_not_end() {
     let capabilities = json!({"window": {"workDoneProgress": true}});
     let Some((mut server, script)) = with_script(&text, capabilities).await else { return };
     server.client.save(&script).await;
-    let (id, params) = server.client.asked("window/workDoneProgress/create").await;
+    let (id, params) = server.client.wait_for_request("window/workDoneProgress/create").await;
     server.client.reply(&id, Value::Null).await;
     while server.client.status("running").await["run"]["stage"].is_null() {}
     let token = json!({"token": params["token"]});
@@ -379,10 +379,10 @@ async fn unsaved_text_is_estimated() {
     let wider = text.replace("width: int = 128", "width: int = 256");
     server.client.change(model, 2, json!([{"text": wider}])).await;
     let estimated = headline(&mut server, |text| text.starts_with('~')).await;
-    let told = estimated["text"].as_str().unwrap_or_default();
-    assert!(told.contains("samples/s, −") && told.contains(", +"), "{told}");
-    assert!(estimated["timeMs"].as_f64() > measured["timeMs"].as_f64(), "{told}");
-    assert!(estimated["peakBytes"].as_u64() > measured["peakBytes"].as_u64(), "{told}");
+    let summary = estimated["text"].as_str().unwrap_or_default();
+    assert!(summary.contains("samples/s, −") && summary.contains(", +"), "{summary}");
+    assert!(estimated["timeMs"].as_f64() > measured["timeMs"].as_f64(), "{summary}");
+    assert!(estimated["peakBytes"].as_u64() > measured["peakBytes"].as_u64(), "{summary}");
     let whole = json!({"start": {"line": 0, "character": 0}, "end": {"line": 999, "character": 0}});
     let params = json!({"textDocument": {"uri": model}, "range": whole});
     let hints = server.client.request("textDocument/inlayHint", params).await.expect("hints");
@@ -392,8 +392,8 @@ async fn unsaved_text_is_estimated() {
     let broken = text.replace("config.width, config.width)", "config.width, 7)");
     assert_ne!(&broken, text);
     server.client.change(model, 3, json!([{"text": broken}])).await;
-    let shown = server.client.notification("textDocument/publishDiagnostics").await;
-    assert!(shown.to_string().contains("This edit would fail"), "{shown}");
+    let diagnostics = server.client.notification("textDocument/publishDiagnostics").await;
+    assert!(diagnostics.to_string().contains("This edit would fail"), "{diagnostics}");
     server.client.change(model, 4, json!([{"text": text}])).await;
     let gone = server.client.notification("textDocument/publishDiagnostics").await;
     assert_eq!(gone["diagnostics"], json!([]));

@@ -38,7 +38,7 @@ async fn a_save_shows_what_ran_on_the_simulated_gpu() {
     let hints = server.client.request("textDocument/inlayHint", params).await.expect("hints");
     let lines = || hints.as_array().into_iter().flatten().map(|hint| &hint["position"]["line"]);
     for text in ["torch.relu(left(batch))", "torch.relu(right(batch))", "loss.backward()"] {
-        assert!(lines().any(|shown| *shown == line(text)), "{text}: {hints}");
+        assert!(lines().any(|hint| *hint == line(text)), "{text}: {hints}");
     }
     let at = json!({"line": line("loss.backward()"), "character": 9});
     let params = json!({"textDocument": {"uri": script}, "position": at});

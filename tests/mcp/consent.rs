@@ -75,7 +75,7 @@ fn a_stored_refusal_holds() {
     }
     assert_eq!(client.questions.len(), 1);
     assert!(!sandbox.path("mark").exists(), "it ran");
-    // What the user said in a question counts more than the command line that started the server.
+    // The answer of the user takes precedence over the command line that started the server.
     let folder = sandbox.project();
     let mut later =
         Client::initialized(&sandbox, &["--allow", &folder.to_string_lossy()], Vec::new());
@@ -93,11 +93,11 @@ fn the_question_is_a_result_in_the_newer_protocol() {
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
     });
     let call = json!({"name": "profile", "arguments": {}, "_meta": meta});
-    let asked = client.request("tools/call", &call);
-    let asked = &asked["result"];
-    assert_eq!(asked["resultType"], "input_required", "{asked}");
-    let question = &asked["inputRequests"]["consent"]["params"]["message"];
-    assert!(question.as_str().is_some_and(|text| text.contains("train.py")), "{asked}");
+    let response = client.request("tools/call", &call);
+    let response = &response["result"];
+    assert_eq!(response["resultType"], "input_required", "{response}");
+    let question = &response["inputRequests"]["consent"]["params"]["message"];
+    assert!(question.as_str().is_some_and(|text| text.contains("train.py")), "{response}");
 
     let with = |state: &Value, response: Value| {
         let mut call = call.clone();
@@ -108,14 +108,14 @@ fn the_question_is_a_result_in_the_newer_protocol() {
     // An answer about another folder is no answer.
     let other = client.request("tools/call", &with(&json!("/elsewhere"), answer("Run once")));
     assert_eq!(other["result"]["resultType"], "input_required", "{other}");
-    let declined = with(&asked["requestState"], json!({"action": "decline"}));
+    let declined = with(&response["requestState"], json!({"action": "decline"}));
     let declined = client.request("tools/call", &declined);
     assert_eq!(declined["result"]["isError"], true, "{declined}");
     assert!(!sandbox.path("mark").exists(), "it ran");
     if python_with_torch().is_none() {
         return;
     }
-    let accepted = with(&asked["requestState"], answer("Run once"));
+    let accepted = with(&response["requestState"], answer("Run once"));
     let profiled = client.request("tools/call", &accepted);
     assert_eq!(profiled["result"]["isError"], false, "{profiled}");
     assert!(sandbox.path("mark").exists(), "it did not run");

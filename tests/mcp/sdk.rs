@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::client::planted;
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
 /// Planted faults that a patch of the tool `findings` fixes.
 const FIXABLE: [&str; 2] = ["unfused-optimizer", "bias-before-batch-norm"];
@@ -28,6 +28,6 @@ fn an_agent_fixes_planted_projects_with_the_tools_only() {
             .env("RIDGELINE_CACHE_DIR", sandbox.path("cache"))
             .env("RIDGELINE_STATE_DIR", sandbox.path("state"))
             .env("VIRTUAL_ENV", python.parent().and_then(Path::parent).expect("an environment"));
-        ended(&mut command).exits_with(0).prints("clean after 1 patch");
+        run_to_end(&mut command).exits_with(0).stdout_contains("clean after 1 patch");
     }
 }

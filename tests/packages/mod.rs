@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 /// Maximum size in bytes, for the test build with few optimizations. Detects files that do not
 /// belong in the package.
-const LARGEST_EXTENSION: u64 = 20_000_000;
+const MAX_EXTENSION_BYTES: u64 = 20_000_000;
 
 /// Returns the package with this extension. Prints why and returns `None` if packages were not built.
 fn package(ending: &str) -> Option<PathBuf> {
@@ -31,14 +31,14 @@ fn clean(program: &Path, home: &Path) -> Command {
     command
 }
 
-fn said(output: Output) -> String {
+fn stdout_of(output: Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 
 fn has_the_version(binary: &Path, home: &Path) {
-    let version = said(clean(binary, home).arg("--version").output().expect("it runs"));
+    let version = stdout_of(clean(binary, home).arg("--version").output().expect("it runs"));
     assert_eq!(version.trim(), format!("ridgeline {}", env!("CARGO_PKG_VERSION")));
 }
 
@@ -49,7 +49,7 @@ fn contents(archive: &Path, into: &Path) -> Vec<(String, u64)> {
         archive.extractall(sys.argv[2])\n\
         for entry in archive.infolist(): print(entry.file_size, entry.filename)";
     let output = Command::new("python3").args(["-c", list]).arg(archive).arg(into).output();
-    let text = said(output.expect("python3 runs"));
+    let text = stdout_of(output.expect("python3 runs"));
     text.lines()
         .map(|line| {
             let (size, name) = line.split_once(' ').expect("a size and a name");
@@ -63,21 +63,21 @@ fn the_wheel_contains_the_binary() {
     let Some(wheel) = package("whl") else { return };
     let home = tempfile::tempdir().expect("a folder");
     let env = home.path().join("env");
-    said(Command::new("python3").args(["-m", "venv"]).arg(&env).output().expect("venv"));
+    stdout_of(Command::new("python3").args(["-m", "venv"]).arg(&env).output().expect("venv"));
     let bin = env.join("bin");
     let mut install = clean(&bin.join("python"), home.path());
     install.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel);
-    said(install.output().expect("pip runs"));
+    stdout_of(install.output().expect("pip runs"));
     has_the_version(&bin.join("ridgeline"), home.path());
     let help = clean(&bin.join("ridgeline"), home.path()).arg("--help").output();
-    assert!(said(help.expect("it runs")).contains("lsp"));
+    assert!(stdout_of(help.expect("it runs")).contains("lsp"));
 }
 
 #[test]
 fn the_extension_contains_only_the_binary_and_its_files() {
     let Some(extension) = package("vsix") else { return };
     let size = extension.metadata().expect("it is there").len();
-    assert!(size < LARGEST_EXTENSION, "the extension has {size} bytes");
+    assert!(size < MAX_EXTENSION_BYTES, "the extension has {size} bytes");
     let home = tempfile::tempdir().expect("a folder");
     let files = contents(&extension, home.path());
     for (name, _) in &files {

@@ -1,12 +1,12 @@
 //! Profiles the miniatures with the first command that a new user types: `ridgeline profile .`, in a copy of the
-//! project's folder and with no configuration. A row says what must be true of each. Comments in a miniature mark
-//! its lines: `# top` is the line that costs most.
+//! project's folder and with no configuration. A row has the expected profile of each. Comments in a miniature mark
+//! its lines: `# top` is the most expensive line.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
 /// The expected profile of a miniature.
 struct Row {
@@ -62,16 +62,17 @@ fn profile(name: &str, row: &Row) -> Option<(Value, String)> {
     command.arg("--python").arg(python).env("PYTHONPATH", miniatures().join("fakelibs"));
     // On a busy machine, threads waiting for each other could make a small operator the most expensive.
     command.env("OMP_NUM_THREADS", "1");
-    let ended = ended(&mut command).exits_with(0).says(row.ran).prints(row.unit);
+    let result =
+        run_to_end(&mut command).exits_with(0).stderr_contains(row.ran).stdout_contains(row.unit);
     let json = std::fs::read_to_string(written).expect("a profile");
     let json: Value = serde_json::from_str(&json).expect("JSON");
 
     let iteration = &json["iteration"];
-    assert_eq!(iteration["batch_size"].as_u64(), row.batch_size, "{}", ended.stdout);
+    assert_eq!(iteration["batch_size"].as_u64(), row.batch_size, "{}", result.stdout);
     let phases: &[&str] =
         if row.trains { &["forward_ms", "backward_ms", "optimizer_ms"] } else { &["forward_ms"] };
     for phase in phases {
-        assert!(iteration[phase].as_f64() > Some(0.0), "{phase}:\n{}", ended.stdout);
+        assert!(iteration[phase].as_f64() > Some(0.0), "{phase}:\n{}", result.stdout);
     }
     let lines = json["lines"].as_array().expect("lines");
     let costs = |line: &&Value| line["self_ms"].as_f64().unwrap_or(0.0);
@@ -81,9 +82,9 @@ fn profile(name: &str, row: &Row) -> Option<(Value, String)> {
         (top["file"].as_str(), top["line"].as_u64()),
         (Some(row.top), Some(expected)),
         "{}",
-        ended.stdout
+        result.stdout
     );
-    Some((json, ended.stdout))
+    Some((json, result.stdout))
 }
 
 #[test]

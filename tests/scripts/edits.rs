@@ -1,4 +1,5 @@
-//! Every edit of every demo project, run: what is refused is named, and what is edited still trains.
+//! Applies every edit to every demo project: refused edits are the expected ones, and edited programs
+//! still train.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,11 +10,11 @@ use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, rewrite}
 use ridgeline_analysis::python::semantics::Entry;
 use serde_json::Value;
 
+use super::machine_lock::shared;
 use super::texts;
-use super::turns::beside;
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
-/// A demo project, and which of its edits are refused: beginnings of what is said.
+/// A demo project and its refused edits, each with the beginning of the expected message.
 struct Demo {
     folder: &'static str,
     script: &'static str,
@@ -21,30 +22,31 @@ struct Demo {
 }
 
 const IS_NONE: (&str, &str) = ("zero-grad-none", "done: ");
-const NO_PICTURES: (&str, &str) = ("channels-last", "no 2D convolution");
+const NO_IMAGES: (&str, &str) = ("channels-last", "no 2D convolution");
 const NO_BLOCKS: (&str, &str) = ("recompute", "no repeated blocks");
 const NO_WORKERS: (&str, &str) = ("loader-workers", "no DataLoader");
 const NO_PINNING: (&str, &str) = ("pinned-memory", "no DataLoader");
 
 const DEMOS: [Demo; 7] = [
-    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_PICTURES] },
+    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_IMAGES] },
     Demo { folder: "dcgan", script: "train.py", refused: &[IS_NONE, NO_BLOCKS] },
     Demo {
         folder: "gpt",
         script: "train.py",
-        refused: &[IS_NONE, NO_PICTURES, NO_WORKERS, NO_PINNING],
+        refused: &[IS_NONE, NO_IMAGES, NO_WORKERS, NO_PINNING],
     },
-    Demo { folder: "ncf", script: "train.py", refused: &[IS_NONE, NO_PICTURES, NO_BLOCKS] },
+    Demo { folder: "ncf", script: "train.py", refused: &[IS_NONE, NO_IMAGES, NO_BLOCKS] },
     Demo { folder: "resnet", script: "train.py", refused: &[IS_NONE, ("pinned-memory", "done: ")] },
     Demo {
         folder: "resnet",
         script: "skyline_provider.py",
         refused: &[IS_NONE, NO_WORKERS, NO_PINNING],
     },
-    Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_PICTURES] },
+    Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_IMAGES] },
 ];
 
-/// Makes one edit of a demo; says whether it did, and holds what is refused to what is expected.
+/// Applies one edit to a demo project and returns whether it was applied. A refusal has to be an expected
+/// one.
 #[track_caller]
 fn edit(texts: &mut HashMap<String, Arc<str>>, demo: &Demo, kind: EditKind) -> bool {
     let entry = Entry {
@@ -57,50 +59,50 @@ fn edit(texts: &mut HashMap<String, Arc<str>>, demo: &Demo, kind: EditKind) -> b
     // Two workers: the machines that run tests are small.
     let request = Request { kind, lines: &[], count: Some(2) };
     match (rewrite(texts, &entry, &request), expected) {
-        (Ok(made), None) => {
-            for file in &made.files {
+        (Ok(rewritten), None) => {
+            for file in &rewritten.files {
                 let after = file.applied(&texts[&file.path]);
                 texts.insert(file.path.clone(), after.into());
             }
             true
         }
         (Err(refusal), Some((_, expected))) => {
-            let said = match refusal {
+            let message = match refusal {
                 Refusal::Done(what) => format!("done: {what}"),
                 Refusal::NotUnderstood(why) => why,
             };
-            assert!(said.starts_with(expected), "{name} of {}: {said}", demo.folder);
+            assert!(message.starts_with(expected), "{name} of {}: {message}", demo.folder);
             false
         }
-        (made, expected) => {
-            panic!("{name} of {}/{}: {made:#?}, not {expected:?}", demo.folder, demo.script)
+        (rewritten, expected) => {
+            panic!("{name} of {}/{}: {rewritten:#?}, not {expected:?}", demo.folder, demo.script)
         }
     }
 }
 
-/// Profiles texts, and holds that they were measured and that no loss that they print is broken.
+/// Profiles texts, and asserts that they were measured and print no NaN or infinite loss.
 #[track_caller]
 fn trains(texts: &HashMap<String, Arc<str>>, script: &str, about: &str) {
     let Some(python) = python_with_torch() else { return };
-    let _beside = beside();
+    let _lock = shared();
     let sandbox = Sandbox::new();
     for (name, text) in texts {
         sandbox.write(name, text.as_bytes());
     }
     let mut command = sandbox.ridgeline();
     command.args(["profile", script, "--device", "cpu", "--iterations", "1", "--json", "-"]);
-    // One thread: what runs beside it is timed.
+    // One thread, because concurrent tests measure times.
     command.arg("--python").arg(python).env("OMP_NUM_THREADS", "1");
-    let ended = ended(&mut command);
-    assert_eq!(ended.code, Some(0), "{about}:\n{}\n{}", ended.stdout, ended.stderr);
-    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let result = run_to_end(&mut command);
+    assert_eq!(result.code, Some(0), "{about}:\n{}\n{}", result.stdout, result.stderr);
+    let json: Value = serde_json::from_str(&result.stdout).expect("JSON");
     let time = json["iteration"]["time_ms"].as_f64();
     assert!(time > Some(0.0), "{about}: {json}");
     let printed = printed(&sandbox.path("cache"));
     assert!(!printed.contains("nan") && !printed.contains("loss inf"), "{about}: {printed}");
 }
 
-/// What programs printed, from the logs below a folder.
+/// Returns the output of programs, from the logs below a folder.
 fn printed(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -117,17 +119,17 @@ fn printed(folder: &Path) -> String {
         .collect()
 }
 
-/// `torch.compile` with a backend that takes seconds and needs no C++ compiler.
-fn compiling_soon(texts: &mut HashMap<String, Arc<str>>) {
+/// Makes `torch.compile` use a backend that is fast and needs no C++ compiler.
+fn use_eager_backend(texts: &mut HashMap<String, Arc<str>>) {
     let soon = "__import__(\"functools\").partial(torch.compile, backend=\"eager\")(";
     for text in texts.values_mut() {
         *text = text.replace("torch.compile(", soon).into();
     }
 }
 
-/// A processor without instructions for float16 has no recurrent layers in it: there the same edit trains
-/// in the other type of 16 bits.
-fn in_a_type_that_runs_here(texts: &mut HashMap<String, Arc<str>>) {
+/// Replaces float16 by bfloat16 on CPUs without float16 instructions, where PyTorch has no recurrent
+/// layers in float16.
+fn use_supported_half_type(texts: &mut HashMap<String, Arc<str>>) {
     static HAS_FLOAT16: OnceLock<bool> = OnceLock::new();
     let has_float16 = || {
         let Some(python) = python_with_torch() else { return true };
@@ -143,19 +145,19 @@ fn in_a_type_that_runs_here(texts: &mut HashMap<String, Arc<str>>) {
     }
 }
 
-/// Edits of one demo that go together, one after the other; then it trains.
+/// Applies compatible edits to one demo project in turn, and checks that it trains.
 #[track_caller]
 fn check(demo: &Demo, kinds: &[EditKind]) {
     let mut texts = texts(&repository().join("demo-projects").join(demo.folder));
-    let made = kinds.iter().filter(|kind| edit(&mut texts, demo, **kind));
-    let made: Vec<&str> = made.map(|kind| kind.name()).collect();
-    compiling_soon(&mut texts);
-    in_a_type_that_runs_here(&mut texts);
-    let about = format!("{} of {}/{}", made.join(", "), demo.folder, demo.script);
+    let rewritten = kinds.iter().filter(|kind| edit(&mut texts, demo, **kind));
+    let rewritten: Vec<&str> = rewritten.map(|kind| kind.name()).collect();
+    use_eager_backend(&mut texts);
+    use_supported_half_type(&mut texts);
+    let about = format!("{} of {}/{}", rewritten.join(", "), demo.folder, demo.script);
     trains(&texts, demo.script, &about);
 }
 
-/// Two halves of the edits, because a run takes seconds and the edits of each half go together.
+/// The edits in two groups, because a run takes seconds and the edits of each group are compatible.
 const FIRST: [EditKind; 6] = [
     EditKind::AutocastBFloat16,
     EditKind::FusedOptimizer,
@@ -173,7 +175,7 @@ const SECOND: [EditKind; 5] = [
 ];
 
 #[test]
-fn the_halves_are_all() {
+fn the_two_halves_cover_all_edits() {
     let all: Vec<EditKind> = FIRST.into_iter().chain(SECOND).collect();
     assert!(EditKind::ALL.iter().all(|kind| all.contains(kind)));
 }
@@ -188,7 +190,7 @@ fn every_demo_trains_with_the_second_half() {
     DEMOS.iter().for_each(|demo| check(demo, &SECOND));
 }
 
-/// No demo sets gradients to zero; this one does, in two ways, and its loop is short and real.
+/// No demo project sets gradients to zero. This program does so in two ways.
 #[test]
 fn gradients_to_none_still_train() {
     let script = "\

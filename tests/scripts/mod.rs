@@ -1,12 +1,12 @@
-//! Profiles training programs of many manners with the built binary, and holds what must be true of
-//! every one of them. Comments in a program mark its lines: `# loop`, `# forward`, `# backward`, `# step`.
-//! The demo projects are held to the same.
+//! Profiles many kinds of training programs with the built binary and checks what must be true of every
+//! profile. Comments mark the lines of a program: `# loop`, `# forward`, `# backward`, `# step`. The demo
+//! projects are checked in the same way.
 
 mod edits;
 mod fixes;
+mod machine_lock;
 mod planted;
 mod simulated;
-mod turns;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 use fixes::fix;
 
-/// So often a demo's fixes are made and it is profiled again: what is fixed may bring up something else, and
-/// what is told by times may be made up by what else the machine does.
-const MOST_TUNED: usize = 3;
+/// How often the fixes of a demo project are applied before it is profiled again: a fix may reveal
+/// another finding, and other load on the machine can cause false ones.
+const MAX_TUNED: usize = 3;
 
-/// What a program's comments and its profile are held to.
+/// The expected properties of a program's profile.
 struct Expected {
     found_by: &'static str,
     batch_size: Option<u64>,
@@ -45,14 +45,14 @@ fn by(found_by: &'static str, batch_size: impl Into<Option<u64>>) -> Expected {
 #[track_caller]
 fn check(name: &str, expected: &Expected) {
     let Some(python) = python_with_torch() else { return };
-    let _beside = turns::beside();
+    let _lock = machine_lock::shared();
     let sandbox = Sandbox::new();
     let program = repository().join("tests/scripts/programs").join(name);
     let text = std::fs::read_to_string(program).expect("the program");
     sandbox.write(name, &text);
     let mut command = sandbox.ridgeline();
     command.args(["profile", name, "--device", "cpu", "--json", "-", "--python"]).arg(python);
-    let json = ended(&mut command).exits_with(0).stdout;
+    let json = run_to_end(&mut command).exits_with(0).stdout;
     let json: Value = serde_json::from_str(&json).expect("JSON");
 
     let iteration = &json["iteration"];
@@ -76,19 +76,19 @@ fn check(name: &str, expected: &Expected) {
     let marked_loop = 1 + text.lines().position(|line| line.ends_with("# loop")).expect("a loop");
     assert_eq!(iteration["loop"]["line"], marked_loop);
 
-    hold_every_profile(&json);
+    check_profile(&json);
 }
 
-/// What must be true whatever the program is.
+/// Checks what must be true of every profile.
 #[track_caller]
-fn hold_every_profile(json: &Value) {
+fn check_profile(json: &Value) {
     let iteration = &json["iteration"];
     let sum = |rows: &Value, key: &str| -> f64 {
         rows.as_array().into_iter().flatten().filter_map(|row| row[key].as_f64()).sum()
     };
     let time = iteration["time_ms"].as_f64().expect("an iteration");
     let tracked = sum(&json["lines"], "self_ms") + sum(&json["untracked"], "time_ms");
-    assert!((tracked / time - 1.0).abs() < 0.01, "{tracked} ms of {time} ms are told");
+    assert!((tracked / time - 1.0).abs() < 0.01, "{tracked} ms of {time} ms are attributed");
     let kinds = json["memory"]["at_peak"].as_object().expect("kinds");
     let kinds: u64 = kinds.values().filter_map(Value::as_u64).sum();
     assert_eq!(json["memory"]["peak_bytes"], kinds);
@@ -98,22 +98,22 @@ fn hold_every_profile(json: &Value) {
     }
 }
 
-/// Profiles a demo project as it stands in the repository, and then tuned: with the fixes of what is found.
-/// That has no finding any more.
+/// Profiles a demo project as it is in the repository, and then with the fixes of its findings applied.
+/// The fixed program has no findings.
 #[track_caller]
 fn check_demo(folder: &str, batch_size: u64) {
     let Some(python) = python_with_torch() else { return };
-    let _beside = turns::beside();
+    let _lock = machine_lock::shared();
     let mut texts = texts(&repository().join("demo-projects").join(folder));
     let json = profile(&texts, python);
     assert_eq!(json["iteration"]["batch_size"], batch_size);
     for phase in ["forward_ms", "backward_ms", "optimizer_ms", "data_ms"] {
         assert!(json["iteration"][phase].as_f64() > Some(0.0), "{phase}");
     }
-    hold_every_profile(&json);
+    check_profile(&json);
 
     let mut findings = json["findings"].as_array().expect("findings").clone();
-    for _ in 0..MOST_TUNED {
+    for _ in 0..MAX_TUNED {
         if findings.is_empty() {
             return;
         }
@@ -125,7 +125,7 @@ fn check_demo(folder: &str, batch_size: u64) {
     assert_eq!(findings, Vec::<Value>::new(), "{folder}, tuned");
 }
 
-/// What `ridgeline profile` says of a project's `train.py`.
+/// Returns the JSON of `ridgeline profile` for a project's `train.py`.
 #[track_caller]
 fn profile(texts: &HashMap<String, Arc<str>>, python: &Path) -> Value {
     let sandbox = Sandbox::new();
@@ -134,7 +134,7 @@ fn profile(texts: &HashMap<String, Arc<str>>, python: &Path) -> Value {
     }
     let mut command = sandbox.ridgeline();
     command.args(["profile", "train.py", "--device", "cpu", "--json", "-", "--python"]).arg(python);
-    serde_json::from_str(&ended(&mut command).exits_with(0).stdout).expect("JSON")
+    serde_json::from_str(&run_to_end(&mut command).exits_with(0).stdout).expect("JSON")
 }
 
 #[test]

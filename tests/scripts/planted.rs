@@ -1,12 +1,12 @@
-//! The projects of `demo-projects/planted`: one fault each, and the same work done well beside it. A
-//! fault's line ends with `# fault`; the folder's name is the rule that has to find it. The bytes that a
-//! fault is said to cost are held to what the clean twin does without, and the fix has to make the clean
-//! twin or to run without the finding. Times are held to the clean twin's by `tests/bench/planted.py`: a
-//! machine that runs tests is too busy for it.
+//! The projects of `demo-projects/planted`: each has a faulty program with one fault and a clean twin
+//! that does the same work without it. The line of a fault ends with `# fault`, and the folder is named
+//! for the rule that has to find it. A cost in bytes is compared with the memory that the clean twin
+//! saves. Applying the fix has to produce the clean twin, or a program without the finding. Costs in time
+//! are checked by `tests/bench/planted.py`, because a machine that runs tests is too busy for it.
 //!
-//! What only a GPU shows is found on a simulated device (`simulated.rs`), by `tests/gpu/run --planted`, and
-//! in recordings that `analysis/tests/gpu_findings.rs` writes of these projects. Here they run on a
-//! processor, where the same lines cost nothing.
+//! Faults that only a GPU shows are tested on a simulated device (`simulated.rs`), by `tests/gpu/run
+//! --planted`, and in recordings that `analysis/tests/gpu_findings.rs` makes of these projects. Here they
+//! run on a CPU, where the same lines cost nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,37 +16,37 @@ use ridgeline_analysis::python::semantics::Entry;
 use serde_json::Value;
 
 use super::fixes::fix;
+use super::machine_lock::{exclusive, shared};
 use super::texts;
-use super::turns::{alone, beside};
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
-/// Rules whose fault is in no text: `gpu-slowed` tells of the machine.
+/// Rules that report the machine rather than the source text.
 const WITHOUT_PROJECT: [&str; 1] = ["gpu-slowed"];
-/// Faults that are what their iteration waits for.
+/// Faults that are the bottleneck of their iteration, with the verdict.
 const BOUND_BY: [(&str, &str); 1] = [("exposed-communication", "communication")];
-/// A cost in bytes is within this of what the clean twin does without.
+/// The maximum relative difference between a cost in bytes and the memory that the clean twin saves.
 const NEAR: f64 = 0.2;
-/// A project is profiled so often before it counts as wrong: what is told by times may be hidden, or
-/// made up, by what else a machine does meanwhile.
-pub(super) const TRIES: usize = 3;
+/// How often a project is profiled before its test fails: other load on the machine can hide findings
+/// that depend on times, or cause false ones.
+pub(super) const MAX_ATTEMPTS: usize = 3;
 
 macro_rules! planted {
     (anywhere { $($rule:ident)* } on_a_gpu { $($on_a_gpu:ident)* }) => {
         $(
             #[test]
             fn $rule() {
-                check(&stringify!($rule).replace('_', "-"), Pair::wrong);
+                check(&stringify!($rule).replace('_', "-"), Pair::problems);
             }
         )*
 
         $(
             #[test]
             fn $on_a_gpu() {
-                check(&stringify!($on_a_gpu).replace('_', "-"), Pair::wrong_without_gpu);
+                check(&stringify!($on_a_gpu).replace('_', "-"), Pair::problems_without_gpu);
             }
         )*
 
-        /// Pairs whose fault only a GPU shows.
+        /// The pairs whose fault only a GPU shows.
         pub(super) const ON_A_GPU: &[&str] = &[$(stringify!($on_a_gpu)),*];
 
         #[test]
@@ -108,25 +108,25 @@ planted! {
     }
 }
 
-/// Holds both twins to what `wrong` says is not as it should be.
+/// Asserts that `problems` returns none, and retries if it does.
 #[track_caller]
-fn check(rule: &str, wrong: fn(&Pair, &Path) -> Vec<String>) {
+fn check(rule: &str, problems: fn(&Pair, &Path) -> Vec<String>) {
     let Some(python) = python_with_torch() else { return };
     let pair = Pair::read(rule);
     let mut found = if pair.takes_the_machine {
-        let _alone = alone();
-        wrong(&pair, python)
+        let _lock = exclusive();
+        problems(&pair, python)
     } else {
-        let _beside = beside();
-        wrong(&pair, python)
+        let _lock = shared();
+        problems(&pair, python)
     };
-    for _ in 1..TRIES {
+    for _ in 1..MAX_ATTEMPTS {
         if found.is_empty() {
             return;
         }
-        println!("again, because {}", found.join("\n"));
-        let _alone = alone();
-        found = wrong(&pair, python);
+        println!("retrying: {}", found.join("\n"));
+        let _lock = exclusive();
+        found = problems(&pair, python);
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -137,7 +137,7 @@ pub(super) struct Pair {
     pub(super) folder: PathBuf,
     /// File and line of each fault.
     pub(super) faults: Vec<(String, u64)>,
-    /// It has processes of its own, and needs the processors for them.
+    /// Whether it starts processes, which need the CPU cores.
     takes_the_machine: bool,
 }
 
@@ -158,8 +158,8 @@ impl Pair {
         Pair { rule: rule.to_owned(), folder, faults, takes_the_machine }
     }
 
-    /// Profiles both, and says what is not as it should be.
-    fn wrong(&self, python: &Path) -> Vec<String> {
+    /// Profiles both programs and returns everything that is not as expected.
+    fn problems(&self, python: &Path) -> Vec<String> {
         let faulty = self.profile("faulty", python);
         let clean = self.profile("clean", python);
         let all = faulty["findings"].as_array().into_iter().flatten();
@@ -170,48 +170,48 @@ impl Pair {
             .map(|(file, line)| (file.to_owned(), line.unwrap_or(0)))
             .collect();
         lines.sort();
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         if lines != self.faults {
-            let told = shown(&faulty["findings"]);
-            wrong.push(format!("the faults are at {:?}; told is {told:#?}", self.faults));
+            let reported = finding_lines(&faulty["findings"]);
+            problems.push(format!("the faults are at {:?}; reported: {reported:#?}", self.faults));
         }
         let bound_by = BOUND_BY.iter().find(|(rule, _)| *rule == self.rule).map(|(_, by)| *by);
         if bound_by.is_some_and(|by| faulty["bottleneck"]["verdict"] != by) {
-            wrong.push(format!("{}", faulty["bottleneck"]["text"]));
+            problems.push(format!("{}", faulty["bottleneck"]["text"]));
         }
-        let told = shown(&clean["findings"]);
-        if !told.is_empty() {
-            wrong.push(format!("the clean twin has {told:#?}"));
+        let reported = finding_lines(&clean["findings"]);
+        if !reported.is_empty() {
+            problems.push(format!("the clean twin has {reported:#?}"));
         }
-        let is_told =
+        let has_cost =
             |one: &&Value| one["time_ms"].as_f64() > Some(0.0) || one["bytes"].as_f64() > Some(0.0);
-        wrong.extend(own.iter().filter(|one| !is_told(one)).map(|one| format!("{one:#}")));
-        let told = |key: &str| own.iter().filter_map(|one| one[key].as_f64()).sum::<f64>();
-        let bytes = told("bytes");
+        problems.extend(own.iter().filter(|one| !has_cost(one)).map(|one| format!("{one:#}")));
+        let reported = |key: &str| own.iter().filter_map(|one| one[key].as_f64()).sum::<f64>();
+        let bytes = reported("bytes");
         if bytes > 0.0 {
             let peak = |json: &Value| json["memory"]["peak_bytes"].as_f64().unwrap_or(0.0);
             let saved = peak(&faulty) - peak(&clean);
-            wrong.extend(differs(bytes, saved));
+            problems.extend(cost_mismatch(bytes, saved));
         }
-        wrong.extend(own.iter().filter_map(|one| self.is_not_mended(one, python)));
-        wrong
+        problems.extend(own.iter().filter_map(|one| self.fix_problem(one, python)));
+        problems
     }
 
-    /// The same where only a GPU shows the fault: neither twin raises anything on a processor, or while
-    /// its text is typed.
-    fn wrong_without_gpu(&self, python: &Path) -> Vec<String> {
-        let mut wrong = Vec::new();
+    /// Like [`Pair::problems`], for a fault that only a GPU shows: neither twin has a finding on a CPU, or
+    /// in its source text.
+    fn problems_without_gpu(&self, python: &Path) -> Vec<String> {
+        let mut problems = Vec::new();
         for twin in ["faulty", "clean"] {
             let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-            let read = diagnose::read(&texts(&self.folder.join(twin)), &entry);
-            wrong.extend(read.iter().map(|one| format!("the {twin} twin's text has {one:#?}")));
-            let told = shown(&self.profile(twin, python)["findings"]);
-            wrong.extend(told.into_iter().map(|one| format!("the {twin} twin has {one}")));
+            let read = diagnose::diagnose_source(&texts(&self.folder.join(twin)), &entry);
+            problems.extend(read.iter().map(|one| format!("the {twin} twin's text has {one:#?}")));
+            let reported = finding_lines(&self.profile(twin, python)["findings"]);
+            problems.extend(reported.into_iter().map(|one| format!("the {twin} twin has {one}")));
         }
-        wrong
+        problems
     }
 
-    /// What one of the two costs, with its findings.
+    /// Returns the profile of one of the programs, with its findings.
     #[track_caller]
     fn profile(&self, twin: &str, python: &Path) -> Value {
         self.profile_at(&Sandbox::new(), &self.folder.join(twin), python)
@@ -222,17 +222,18 @@ impl Pair {
         let mut command = sandbox.ridgeline();
         command.arg("profile").arg(folder.join("train.py"));
         command.args(["--device", "cpu", "--json", "-", "--python"]).arg(python);
-        // One thread, so that what runs beside it takes the other processor.
+        // One thread leaves the other cores to concurrent tests.
         command.env("OMP_NUM_THREADS", "1");
-        let json = ended(&mut command).exits_with(0).stdout;
+        let json = run_to_end(&mut command).exits_with(0).stdout;
         let json: Value = serde_json::from_str(&json).expect("JSON");
         assert!(json["findings"].is_array(), "{}: {}", folder.display(), json["notes"]);
         json
     }
 
-    /// Makes the fix of a finding. Where that is the clean twin, what the twin saves the fix does; else it
-    /// runs, and the finding has to be gone.
-    fn is_not_mended(&self, finding: &Value, python: &Path) -> Option<String> {
+    /// Applies the fix of a finding and returns the problem with it, if any. If the result is the clean
+    /// twin, the fix saves what the twin saves. Otherwise the result is profiled, and the finding has to
+    /// be gone.
+    fn fix_problem(&self, finding: &Value, python: &Path) -> Option<String> {
         let name = finding["fix"].as_str()?;
         let mut faulty = texts(&self.folder.join("faulty"));
         if let Err(refused) = fix(&mut faulty, "train.py", finding) {
@@ -250,37 +251,38 @@ impl Pair {
         for (path, text) in &faulty {
             sandbox.write(path, text.as_bytes());
         }
-        // How it is launched.
+        // It may set a launcher.
         let configuration = self.folder.join("faulty/ridgeline.toml");
         if let Ok(text) = std::fs::read(configuration) {
             sandbox.write("ridgeline.toml", &text);
         }
-        let mended = self.profile_at(&sandbox, &sandbox.project(), python);
-        let told = shown(&mended["findings"]);
-        let is_there = told.iter().any(|one| one.contains(&self.rule));
-        is_there.then(|| format!("{name} makes {faulty:#?}, which still has {told:#?}"))
+        let fixed = self.profile_at(&sandbox, &sandbox.project(), python);
+        let reported = finding_lines(&fixed["findings"]);
+        let is_there = reported.iter().any(|one| one.contains(&self.rule));
+        is_there.then(|| format!("after {name}, {faulty:#?} still has {reported:#?}"))
     }
 }
 
-/// A text without its marks and as no formatter would break its lines.
+/// Removes marks and line breaks, which depend on the formatter.
 fn plain(text: &str) -> String {
     text.replace("  # fault", "").split_whitespace().collect()
 }
 
-/// What is told to cost bytes, where the clean twin saves others.
-fn differs(told: f64, saved: f64) -> Option<String> {
-    let is_near = saved > 0.0 && (told - saved).abs() <= NEAR * saved;
-    (!is_near).then(|| format!("told are {told} bytes, the clean twin saves {saved}"))
+/// Compares a reported cost in bytes with the memory that the clean twin saves.
+fn cost_mismatch(reported: f64, saved: f64) -> Option<String> {
+    let is_near = saved > 0.0 && (reported - saved).abs() <= NEAR * saved;
+    (!is_near).then(|| format!("{reported} bytes are reported, the clean twin saves {saved}"))
 }
 
-/// Lines that end with `# fault`.
+/// The numbers of the lines that end with `# fault`.
 pub(super) fn marked(text: &str) -> impl Iterator<Item = u64> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| line.ends_with("# fault"));
     lines.map(|(line, _)| line)
 }
 
-pub(super) fn shown(findings: &Value) -> Vec<String> {
-    let told = findings.as_array().into_iter().flatten();
-    told.map(|one| format!("{} {}:{} {}", one["rule"], one["file"], one["line"], one["message"]))
+pub(super) fn finding_lines(findings: &Value) -> Vec<String> {
+    let reported = findings.as_array().into_iter().flatten();
+    reported
+        .map(|one| format!("{} {}:{} {}", one["rule"], one["file"], one["line"], one["message"]))
         .collect()
 }

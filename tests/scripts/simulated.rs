@@ -1,22 +1,22 @@
-//! Findings that only a GPU shows, on the simulated CUDA device of `tests/gpu/simulated`: PyTorch's CUDA
-//! build, the profiler and the command line are the real ones. The faulty twin of a pair is told at its
-//! marked lines, and its clean twin not at all.
+//! Findings that only a GPU shows, on the simulated CUDA device of `tests/gpu/simulated`, with the real
+//! profiler, command line and CUDA build of PyTorch. The faulty program of a pair has findings at its
+//! marked lines, and its clean twin has none.
 //!
-//! Where the device cannot be built, that is printed with the reason.
+//! The tests are skipped, with the reason, if the device cannot be built.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::planted::{Pair, TRIES, marked, shown};
-use super::turns::alone;
-use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
+use super::machine_lock::exclusive;
+use super::planted::{MAX_ATTEMPTS, Pair, finding_lines, marked};
+use crate::sandbox::{Sandbox, python_with_torch, repository, run_to_end};
 
-/// What `tests/gpu/simulated/run` ends with where the device cannot be built.
+/// The exit code of `tests/gpu/simulated/run` if the device cannot be built.
 const SKIPPED: i32 = 77;
 
-/// A process beside the program that computes on its GPU, and says when it does.
+/// Another process that computes on the program's GPU. It prints a line once it does.
 const NEIGHBOR: &str = "
 import torch
 matrix = torch.randn(1024, 1024, device='cuda')
@@ -38,7 +38,7 @@ macro_rules! pairs {
                     let faulty = device.profile(&pair.folder.join("faulty/train.py"), &[]);
                     let clean = device.profile(&pair.folder.join("clean/train.py"), &[]);
                     let lines = pair.faults.iter().map(|(_, line)| *line).collect();
-                    [told(&rule, &faulty, lines), silent(&clean)].concat()
+                    [finding_mismatch(&rule, &faulty, lines), unexpected_findings(&clean)].concat()
                 });
             }
         )*
@@ -69,12 +69,12 @@ fn tiny_kernels() {
         let faulty = program("tiny_kernels_faulty.py");
         let found = device.profile(&faulty, &[]);
         let clean = device.profile(&program("tiny_kernels_clean.py"), &[]);
-        [told("tiny-kernels", &found, lines_of(&faulty)), silent(&clean)].concat()
+        [finding_mismatch("tiny-kernels", &found, lines_of(&faulty)), unexpected_findings(&clean)]
+            .concat()
     });
 }
 
-/// No text has this fault, which is the machine's: a clean program runs under a limit of power, and beside
-/// another process.
+/// The machine causes this finding: a clean program runs with a power limit, and next to another process.
 #[test]
 fn gpu_slowed() {
     check("gpu-slowed", |device| {
@@ -85,12 +85,13 @@ fn gpu_slowed() {
         let neighbor = device.neighbor();
         let shared = device.profile(&clean, &[]);
         drop(neighbor);
-        let slowed = [&limited, &shared].map(|slowed| told("gpu-slowed", slowed, vec![at]));
-        [silent(&alone), slowed.concat()].concat()
+        let slowed =
+            [&limited, &shared].map(|slowed| finding_mismatch("gpu-slowed", slowed, vec![at]));
+        [unexpected_findings(&alone), slowed.concat()].concat()
     });
 }
 
-/// Two ranks do the same work, and the GPU of the second takes longer.
+/// Two ranks do the same work, and the GPU of the second is slower.
 #[test]
 fn straggler() {
     check("straggler", |device| {
@@ -99,11 +100,12 @@ fn straggler() {
         let path = program("slower_rank.py");
         let slower = device.with("SIMGPU_SLOWDOWN", "1:2").profile(&path, &ranks);
         let equal = device.profile(&path, &ranks);
-        [told("straggler", &slower, lines_of(&path)), silent(&equal)].concat()
+        [finding_mismatch("straggler", &slower, lines_of(&path)), unexpected_findings(&equal)]
+            .concat()
     });
 }
 
-/// The recorder waits for the GPU at the end of each profiled iteration. That is not the program's wait.
+/// The recorder waits for the GPU at the end of each profiled iteration. That wait is not the program's.
 #[test]
 fn a_program_that_never_waits_is_not_bound_by_synchronization() {
     check("never-waits", |device| {
@@ -111,17 +113,17 @@ fn a_program_that_never_waits_is_not_bound_by_synchronization() {
         let savings = found["bottleneck"]["savings"].as_array().cloned();
         let savings = savings.expect("a bottleneck");
         let waits = savings.iter().filter(|saving| saving["cause"] == "synchronization");
-        waits.map(|saving| format!("it never waits, and would save {saving}")).collect()
+        waits.map(|saving| format!("it never waits, but has the saving {saving}")).collect()
     });
 }
 
-/// What is no GPU of a server: an instance of one, and one without the driver's files.
+/// A MIG instance, and a GPU without device files.
 #[test]
 fn mig_instances_and_gpus_without_device_files() {
     check("unusual", |device| {
         let script = program("never_waits.py");
         for (name, value) in [("SIMGPU_MIG", "1"), ("SIMGPU_NO_DEVICE_FILES", "1")] {
-            // It fails where no GPU is found.
+            // The run fails if no GPU is found.
             let found = device.with(name, value).profile(&script, &[]);
             assert!(found["device"]["simulated"] == true, "{name}: {}", found["device"]);
             assert!(found["coverage"]["time"].as_f64() >= Some(0.99), "{name}");
@@ -138,58 +140,58 @@ fn lines_of(program: &Path) -> Vec<u64> {
     marked(&std::fs::read_to_string(program).expect("the program")).collect()
 }
 
-/// What is not as it should be where a rule has to tell these lines.
-fn told(rule: &str, profile: &Value, wanted: Vec<u64>) -> Vec<String> {
+/// Returns a message unless the rule's findings are at exactly these lines.
+fn finding_mismatch(rule: &str, profile: &Value, expected: Vec<u64>) -> Vec<String> {
     let all = profile["findings"].as_array().into_iter().flatten();
     let own = all.filter(|one| one["rule"] == rule);
     let mut lines: Vec<u64> = own.filter_map(|one| one["line"].as_u64()).collect();
     lines.sort_unstable();
-    let all = shown(&profile["findings"]);
-    let text = format!("{rule}: the faults are at {wanted:?}; told is {all:#?}");
-    (lines != wanted).then_some(text).into_iter().collect()
+    let all = finding_lines(&profile["findings"]);
+    let text = format!("{rule}: the faults are at {expected:?}; reported: {all:#?}");
+    (lines != expected).then_some(text).into_iter().collect()
 }
 
-fn silent(profile: &Value) -> Vec<String> {
-    let all = shown(&profile["findings"]);
+fn unexpected_findings(profile: &Value) -> Vec<String> {
+    let all = finding_lines(&profile["findings"]);
     (!all.is_empty()).then(|| format!("the clean twin has {all:#?}")).into_iter().collect()
 }
 
-/// Holds what `wrong` says is wrong to nothing. Tries again where something is: what else the machine does
-/// comes between a program and its device.
+/// Asserts that `problems` returns none, and retries if it does: other load on the machine delays the
+/// simulated device.
 #[track_caller]
-fn check(rule: &str, wrong: impl Fn(&Device) -> Vec<String>) {
+fn check(rule: &str, problems: impl Fn(&Device) -> Vec<String>) {
     let Some(device) = Device::new(rule) else { return };
-    let _alone = alone();
-    let mut found = wrong(&device);
-    for _ in 1..TRIES {
+    let _lock = exclusive();
+    let mut found = problems(&device);
+    for _ in 1..MAX_ATTEMPTS {
         if found.is_empty() {
             return;
         }
-        println!("again, because {}", found.join("\n"));
-        found = wrong(&device);
+        println!("retrying: {}", found.join("\n"));
+        found = problems(&device);
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A simulated device of its own for one test.
+/// The simulated device of one test.
 struct Device {
     python: &'static Path,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Device {
-    /// Nothing where it cannot be built; says why.
+    /// Returns `None`, and prints the reason, if it cannot be built.
     fn new(rule: &str) -> Option<Device> {
         let python = python_with_torch()?;
-        // Processes of another machine are not seen.
+        // Tests do not see each other's processes.
         let machine = format!("{rule}-{}", std::process::id());
         let device = Device { python, environment: vec![("SIMGPU_MACHINE", machine)] };
-        let ended = ended(&mut device.command("true"));
-        if ended.code == Some(SKIPPED) {
-            println!("skipped: {}", ended.stdout.trim());
+        let result = run_to_end(&mut device.command("true"));
+        if result.code == Some(SKIPPED) {
+            println!("skipped: {}", result.stdout.trim());
             return None;
         }
-        ended.exits_with(0);
+        result.exits_with(0);
         Some(device)
     }
 
@@ -209,7 +211,7 @@ impl Device {
         command
     }
 
-    /// What a program costs, with its findings.
+    /// Returns the profile of a program, with its findings.
     #[track_caller]
     fn profile(&self, script: &Path, options: &[&str]) -> Value {
         let sandbox = Sandbox::new();
@@ -226,14 +228,14 @@ impl Device {
             .args(["--device", "cuda", "--json", "-", "--python"])
             .arg(self.python)
             .args(options);
-        let json = ended(&mut command).exits_with(0).stdout;
+        let json = run_to_end(&mut command).exits_with(0).stdout;
         let json: Value = serde_json::from_str(&json).expect("JSON");
         assert!(json["findings"].is_array(), "{}: {}", script.display(), json["notes"]);
         assert_eq!(json["device"]["kind"], "cuda", "{}", script.display());
         json
     }
 
-    /// A process that computes on the device until it is dropped.
+    /// Starts a process that computes on the device until it is dropped.
     fn neighbor(&self) -> Neighbor {
         let mut command = self.command(&self.python.to_string_lossy());
         command.args(["-c", NEIGHBOR]).stdout(std::process::Stdio::piped());
@@ -251,7 +253,7 @@ struct Neighbor(std::process::Child);
 
 impl Drop for Neighbor {
     fn drop(&mut self) {
-        // It has ended by itself where this fails.
+        // This fails if it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -157,7 +157,7 @@ impl Costs {
             }
             let shown = launches
                 .operator(index)
-                .and_then(|operator| join.shown_for(operator as u32))
+                .and_then(|operator| join.shown_operator_of(operator as u32))
                 .and_then(|shown| self.device_of_operators.get_mut(shown as usize));
             if let Some(time_ns) = shown {
                 *time_ns += part;

@@ -39,7 +39,7 @@ impl<'a> Join<'a> {
     }
 
     /// Returns the operator that is shown for an operator.
-    pub(crate) fn shown_for(&self, operator: u32) -> Option<u32> {
+    pub(crate) fn shown_operator_of(&self, operator: u32) -> Option<u32> {
         self.shown.get(operator as usize).copied()
     }
 

@@ -4,8 +4,8 @@
 
 use crate::metrics::tensor_cores::matmul_unit;
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
+use ridgeline_operators::matmul_kernel::{MatmulType, matmul_type_of};
 use ridgeline_operators::op_cost::{self, Work};
-use ridgeline_operators::product_kernel::{ProductType, product_of};
 use ridgeline_profile::Roof;
 use ridgeline_profile::bottleneck::Cause;
 
@@ -40,14 +40,14 @@ pub(super) struct KernelBounds {
 /// The properties of a kernel that its name reveals.
 #[derive(Clone, Copy, Default)]
 struct Name {
-    is_product: bool,
+    is_matmul: bool,
     /// Whether it accesses each element once.
     moves: bool,
 }
 
 impl Name {
     fn of(name: &str) -> Name {
-        Name { is_product: matmul_unit(name).is_some(), moves: moves(name) }
+        Name { is_matmul: matmul_unit(name).is_some(), moves: moves(name) }
     }
 }
 
@@ -66,26 +66,26 @@ impl KernelBounds {
             return found.copied().unwrap_or(Cause::Operators);
         }
         let name = task.name.and_then(|name| self.names.get(name as usize).copied());
-        let Name { is_product, moves } = name.unwrap_or_default();
+        let Name { is_matmul, moves } = name.unwrap_or_default();
         let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
-        let product = product_of(graph.operator_of(task), graph.name_of(task));
-        let by_roofline = work.and_then(|work| self.by_roofline(work, product));
+        let matmul = matmul_type_of(graph.operator_of(task), graph.name_of(task));
+        let by_roofline = work.and_then(|work| self.by_roofline(work, matmul));
         match by_roofline {
             // The other kernels of a GEMM operator change the layout of its tensors.
-            Some(Cause::Compute) if !is_product && multiplies(work) => Cause::MemoryBandwidth,
+            Some(Cause::Compute) if !is_matmul && multiplies(work) => Cause::MemoryBandwidth,
             Some(bound) => bound,
-            None if is_product => Cause::Compute,
+            None if is_matmul => Cause::Compute,
             None if moves => Cause::MemoryBandwidth,
             None => Cause::Kernels,
         }
     }
 
-    fn by_roofline(&self, work: Work, product: Option<ProductType>) -> Option<Cause> {
+    fn by_roofline(&self, work: Work, matmul: Option<MatmulType>) -> Option<Cause> {
         let roof = self.roof?;
-        let peak = match product {
-            Some(ProductType::Half) => roof.fp16_flops.or(roof.fp32_flops),
-            Some(ProductType::Tf32) => roof.tf32_flops.or(roof.fp32_flops),
-            Some(ProductType::Fp32) | None => roof.fp32_flops,
+        let peak = match matmul {
+            Some(MatmulType::Half) => roof.fp16_flops.or(roof.fp32_flops),
+            Some(MatmulType::Tf32) => roof.tf32_flops.or(roof.fp32_flops),
+            Some(MatmulType::Fp32) | None => roof.fp32_flops,
         };
         let peak = peak.filter(|peak| *peak > 0.0)?;
         let bandwidth = roof.bandwidth.filter(|bandwidth| *bandwidth > 0.0)?;
@@ -161,17 +161,17 @@ fn causes_on_cpu(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
             (*calls > 0.0 && *time_ns > 0.0).then(|| (work, time_ns / calls))
         })
     };
-    let is_product =
+    let is_matmul =
         |work: &Work| work.bytes.is_some_and(|bytes| work.flops > MIN_GEMM_INTENSITY * bytes);
     let fastest = |rates: &mut dyn Iterator<Item = f64>| rates.reduce(f64::max);
     let long = || calls().filter(|(_, time_ns)| *time_ns >= MIN_LONG_CALL_NS);
     let peak = fastest(
         &mut long()
-            .filter(|(work, _)| is_product(work) && work.flops >= MIN_FLOPS)
+            .filter(|(work, _)| is_matmul(work) && work.flops >= MIN_FLOPS)
             .map(|(work, time_ns)| work.flops / time_ns),
     );
     let bandwidth =
-        fastest(&mut long().filter(|(work, _)| !is_product(work)).filter_map(|(work, time_ns)| {
+        fastest(&mut long().filter(|(work, _)| !is_matmul(work)).filter_map(|(work, time_ns)| {
             Some(work.bytes.filter(|bytes| *bytes >= MIN_BYTES)? / time_ns)
         }));
     works

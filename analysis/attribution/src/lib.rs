@@ -61,11 +61,11 @@ use lines::{Lines, Sources};
 use memory_kinds::Classifier;
 use modules::Modules;
 use scale::Scale;
-use step_graph::Joined;
+use step_graph::AttributionResults;
 use steps::Steps;
 
 use crate::bottleneck::bottleneck;
-use crate::metrics::utilization::{Measured, measure};
+use crate::metrics::utilization::{UtilizationMetrics, measure};
 use ridgeline_graph::recorded::{NoGraph, Recorded};
 use ridgeline_profile::{
     BatchSource, Coverage, Device, FileFacts, FileId, IterationCost, MAX_SAMPLES, Phase,
@@ -228,7 +228,7 @@ fn attribute_with(
     operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);
 
     let mut slow = steps.slow;
-    if let Some(slow) = slow.as_mut().filter(|slow| slow.are_in_lines)
+    if let Some(slow) = slow.as_mut().filter(|slow| slow.are_whole_periods)
         && let Some(period) = slow.period
     {
         slow.line = slow_iterations::line(period, &join, &contexts, &sums, &mut lines);
@@ -237,7 +237,7 @@ fn attribute_with(
     let time = coverage::time(&join, &contexts, &shown_contexts, &sums, &lines);
     let coverage = Coverage { time, memory: at_peak.activations_with_line() };
     replay.cost.at_peak = at_peak.by_kind;
-    replay.cost.made = at_peak.made;
+    replay.cost.by_age = at_peak.made;
     replay.cost.peak_phase = steps.measured.and_then(|(start_ns, _)| {
         let peak_ns = start_ns.saturating_add_unsigned(replay.cost.peak_at_ns);
         let piece = timeline::at(&pieces, peak_ns)?;
@@ -274,7 +274,7 @@ fn attribute_with(
     };
     let mut graph = Err(NoGraph::NoIteration);
     if regions.is_empty() {
-        let joined = Joined {
+        let joined = AttributionResults {
             recording,
             steps: &steps,
             join: &join,
@@ -293,7 +293,7 @@ fn attribute_with(
 
 /// Adds the results of the iteration's graph: device utilization and the bottleneck.
 fn explain(profile: &mut Profile, recorded: &Recorded) {
-    let Measured { metrics, lines, modules } = measure(recorded, profile);
+    let UtilizationMetrics { metrics, lines, modules } = measure(recorded, profile);
     for ((file, line), found) in lines {
         let of_file = profile.lines.get_mut(file.0 as usize);
         let at = of_file.and_then(|costs| {

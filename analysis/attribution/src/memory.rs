@@ -72,7 +72,7 @@ pub(super) fn replay(
     let known = blocks.iter().fold(0_u64, |sum, block| sum.saturating_add(block.bytes));
     let given_out = recorded
         .and_then(|memory| memory.allocated_bytes)
-        .or_else(|| on_device.then(|| given_out_before(&events))?);
+        .or_else(|| on_device.then(|| bytes_before_first_event(&events))?);
     let mut state = State {
         alive: blocks
             .iter()
@@ -268,7 +268,7 @@ fn baseline(memory: &Memory, on_device: bool) -> Vec<Block> {
 }
 
 /// Returns the allocator's total before the first event.
-fn given_out_before(events: &[MemoryEvent]) -> Option<u64> {
+fn bytes_before_first_event(events: &[MemoryEvent]) -> Option<u64> {
     let first = events.first()?;
     u64::try_from(first.total_allocated.get()?.checked_sub(first.bytes)?).ok()
 }

@@ -234,14 +234,14 @@ impl<'a> Classifier<'a> {
         match born.phase {
             Phase::Data => Kind::Batch,
             Phase::Other if is_batch => Kind::Batch,
-            Phase::Forward | Phase::Other => self.made_by_forward(block),
-            Phase::Backward => self.made_by_backward(block, freed_in),
+            Phase::Forward | Phase::Other => self.kind_if_allocated_in_forward(block),
+            Phase::Backward => self.kind_if_allocated_in_backward(block, freed_in),
             Phase::Optimizer if freed_in == Some(Phase::Optimizer) => Kind::Temporaries,
             Phase::Optimizer => Kind::OptimizerState,
         }
     }
 
-    fn made_by_forward(&self, block: &Block) -> Kind {
+    fn kind_if_allocated_in_forward(&self, block: &Block) -> Kind {
         let born = self.time_of(block.allocated).unwrap_or(i64::MIN);
         let died = self.time_of(block.freed).unwrap_or(i64::MAX);
         let next = self.node_starts.partition_point(|&start_ns| start_ns < born);
@@ -254,7 +254,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    fn made_by_backward(&self, block: &Block, freed_in: Option<Phase>) -> Kind {
+    fn kind_if_allocated_in_backward(&self, block: &Block, freed_in: Option<Phase>) -> Kind {
         let operator = self.operator_of(block.allocated);
         let outlives = freed_in != Some(Phase::Backward);
         let for_grad = block.address.is_some_and(|address| self.gradients.contains_key(&address))
@@ -264,7 +264,7 @@ impl<'a> Classifier<'a> {
         if for_grad && outlives {
             Kind::Gradients
         } else if self.is_a_second_forward_pass(operator) {
-            self.made_by_forward(block)
+            self.kind_if_allocated_in_forward(block)
         } else {
             Kind::Temporaries
         }

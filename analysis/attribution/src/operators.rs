@@ -202,7 +202,7 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
     let dispatches = |index: usize| dispatches.get(index) == Some(&true);
     let mut sums = vec![(OpWork::zero(), 0.0); operators.len()];
     for (index, operator) in (0_u32..).zip(operators) {
-        let shown = join.shown_for(index).unwrap_or(index);
+        let shown = join.shown_operator_of(index).unwrap_or(index);
         let within_known = shown != index
             && join
                 .parent_of(index)

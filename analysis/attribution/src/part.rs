@@ -8,7 +8,7 @@ use super::steps::trace_windows;
 use ridgeline_recording::trace::Trace;
 
 /// The maximum number of events to attribute. They take some 150 MB.
-pub const MOST_EVENTS: usize = 200_000;
+pub const MAX_EVENTS: usize = 200_000;
 
 /// The part of a trace to attribute.
 #[derive(Debug)]
@@ -24,18 +24,18 @@ pub enum Part {
         /// Number of iterations in the whole trace.
         of: usize,
     },
-    /// A single iteration has more than [`MOST_EVENTS`], or the trace does not name its iterations.
+    /// A single iteration has more than [`MAX_EVENTS`], or the trace does not name its iterations.
     TooLarge,
 }
 
-/// Selects the part of a trace recorded elsewhere to attribute, with at most `most_events` events.
-pub fn part(trace: &Trace, most_events: usize) -> Part {
-    if size(trace) <= most_events {
+/// Selects the part of a trace recorded elsewhere to attribute, with at most `max_events` events.
+pub fn part(trace: &Trace, max_events: usize) -> Part {
+    if size(trace) <= max_events {
         return Part::Whole;
     }
     let windows = trace_windows(trace);
     let sizes = events_of_windows(trace, &windows);
-    let Some(chosen) = around_median(&windows, &sizes, most_events) else {
+    let Some(chosen) = around_median(&windows, &sizes, max_events) else {
         return Part::TooLarge;
     };
     let (Some((from, _)), Some((_, to))) =
@@ -77,7 +77,7 @@ fn events_of_windows(trace: &Trace, windows: &[(i64, i64)]) -> Vec<usize> {
 fn around_median(
     windows: &[(i64, i64)],
     sizes: &[usize],
-    most_events: usize,
+    max_events: usize,
 ) -> Option<Range<usize>> {
     let mut by_length: Vec<usize> = (0..windows.len()).collect();
     by_length.sort_by_key(|index| windows.get(*index).map(|(start, end)| end.abs_diff(*start)));
@@ -85,13 +85,13 @@ fn around_median(
     let size_of = |index: usize| sizes.get(index).copied().unwrap_or(0);
     let mut total = size_of(median);
     let mut chosen = median..median + 1;
-    if total > most_events {
+    if total > max_events {
         return None;
     }
     loop {
         let before = chosen.start.checked_sub(1);
         let after = Some(chosen.end).filter(|index| *index < windows.len());
-        let fits = |index: &usize| total.saturating_add(size_of(*index)) <= most_events;
+        let fits = |index: &usize| total.saturating_add(size_of(*index)) <= max_events;
         if let Some(index) = after.filter(fits) {
             total += size_of(index);
             chosen.end += 1;

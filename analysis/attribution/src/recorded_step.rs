@@ -6,9 +6,9 @@ use super::correlate;
 use super::device::{self, Busy};
 use super::steps::Steps;
 use crate::metrics::activity::is_communication;
+use ridgeline_operators::matmul_kernel::matmul_type;
 use ridgeline_operators::op_cost::{self, Family};
 use ridgeline_operators::operator::{Arg, Operator};
-use ridgeline_operators::product_kernel::product_type;
 use ridgeline_operators::recorded_step::{
     CountedOperator, GpuWork, HostEvent, HostEventKind, RecordedStep, WorkKind,
 };
@@ -410,7 +410,7 @@ impl WorkKinds {
 fn kind_of_work(name: &str, kind: ActivityKind) -> WorkKind {
     match kind {
         ActivityKind::Kernel if is_communication(name) => WorkKind::Communication,
-        ActivityKind::Kernel => product_type(name).map_or(WorkKind::Kernel, WorkKind::Product),
+        ActivityKind::Kernel => matmul_type(name).map_or(WorkKind::Kernel, WorkKind::Matmul),
         ActivityKind::Memset => WorkKind::DeviceCopy,
         ActivityKind::Memcpy => match copies::direction(name) {
             Some(Direction::OnDevices) => WorkKind::DeviceCopy,

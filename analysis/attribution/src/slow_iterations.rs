@@ -22,7 +22,7 @@ const MAX_SHARE_OF_OTHERS: f64 = 0.5;
 
 /// Returns the slow iterations found by the recorder; `None` if there is only one, which may be an
 /// accident.
-pub(super) fn of_timed(iterations: &Iterations) -> Option<SlowIterations> {
+pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     let timed = &iterations.timed_ns;
     let is_slow = |at: &usize| iterations.slow.contains(at);
     let times = |slow: bool| -> Vec<f64> {
@@ -47,7 +47,8 @@ pub(super) fn of_timed(iterations: &Iterations) -> Option<SlowIterations> {
         slow_ns,
         mean_ns,
         line: None,
-        are_in_lines: period.is_some_and(|period| profiled > 0 && profiled.is_multiple_of(period)),
+        are_whole_periods: period
+            .is_some_and(|period| profiled > 0 && profiled.is_multiple_of(period)),
     })
 }
 

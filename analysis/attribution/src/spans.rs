@@ -65,7 +65,7 @@ pub enum Track {
 
 /// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum SpanKind {
     /// An operator, runtime call or kernel, by name.
     Named(StringId),
     /// A phase of the iteration.
@@ -85,7 +85,7 @@ pub struct Span {
     pub start_ns: i64,
     /// End in nanoseconds, not before the start.
     pub end_ns: i64,
-    pub what: What,
+    pub what: SpanKind,
     /// The user's line that it is attributed to. For idle time, the line with the longest single
     /// piece of host time.
     pub line: Option<(FileId, u32)>,
@@ -130,7 +130,7 @@ pub fn recorded_iteration(recording: &Recording) -> Option<RecordedIteration> {
         let known = context.and_then(|context| context_of.get(context.0 as usize));
         if let Some((line, phase)) = known {
             // A phase has many lines.
-            span.line = line.filter(|_| span.what != What::Phase);
+            span.line = line.filter(|_| span.what != SpanKind::Phase);
             span.phase = *phase;
         }
     }
@@ -159,7 +159,7 @@ impl Draft {
         &mut self,
         (start_ns, end_ns): (i64, i64),
         depth: usize,
-        what: What,
+        what: SpanKind,
         context: Option<ContextId>,
     ) {
         let (start_ns, end_ns) = (start_ns.max(self.window.0), end_ns.min(self.window.1));
@@ -185,7 +185,7 @@ impl Draft {
         for run in pieces.chunk_by(|a, b| a.end_ns == b.start_ns && of(a) == of(b)) {
             if let (Some(first), Some(last)) = (run.first(), run.last()) {
                 let context = Some(first.context);
-                self.add((first.start_ns, last.end_ns), 0, What::Phase, context);
+                self.add((first.start_ns, last.end_ns), 0, SpanKind::Phase, context);
             }
         }
     }
@@ -293,7 +293,7 @@ impl Draft {
                 None if depth < MAX_DEPTH => ends.push(event.end_ns),
                 None => {}
             }
-            let what = What::Named(event.name);
+            let what = SpanKind::Named(event.name);
             self.add((event.start_ns, event.end_ns), depth, what, event.context);
         }
     }
@@ -342,7 +342,7 @@ impl Draft {
             for (busy_from, busy_until) in intervals {
                 if idle_from < busy_from {
                     let host = longest_in(pieces, idle_from, busy_from);
-                    self.add((idle_from, busy_from), 0, What::Idle, host);
+                    self.add((idle_from, busy_from), 0, SpanKind::Idle, host);
                 }
                 idle_from = idle_from.max(busy_until);
             }

@@ -54,7 +54,7 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let pieces = timeline::pieces(&join, &mut contexts);
     let launches = Launches::new(&join, &mut contexts, recording.manifest.as_ref());
     let waits = Communication::new(&join, &pieces, &launches).host_waits();
-    let joined = Joined {
+    let joined = AttributionResults {
         recording,
         steps: &steps,
         join: &join,
@@ -91,7 +91,7 @@ fn program_end(recording: &Recording, (start_ns, end_ns): (i64, i64)) -> i64 {
 }
 
 /// The results of attribution for a recording.
-pub(super) struct Joined<'a> {
+pub(super) struct AttributionResults<'a> {
     pub recording: &'a Recording,
     pub steps: &'a Steps,
     pub join: &'a Join<'a>,
@@ -101,14 +101,14 @@ pub(super) struct Joined<'a> {
     pub waits: &'a [Interval],
 }
 
-impl<'a> Joined<'a> {
+impl<'a> AttributionResults<'a> {
     /// See [`step_graph`].
     pub(crate) fn graph(
         &self,
         contexts: &mut Contexts<'a>,
         profile: &Profile,
     ) -> Result<Recorded, NoGraph> {
-        let Joined { recording, steps, join, pieces, launches, waits } = *self;
+        let AttributionResults { recording, steps, join, pieces, launches, waits } = *self;
         let window = check(recording, steps)?;
         let trace = &recording.trace;
         let manifest = recording.manifest.as_ref();

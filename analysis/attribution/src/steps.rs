@@ -32,7 +32,7 @@ impl Steps {
     pub(crate) fn new(recording: &Recording) -> Steps {
         if let Some(manifest) = &recording.manifest {
             let profiled = &manifest.iterations.profiled;
-            let slow = slow_iterations::of_timed(&manifest.iterations);
+            let slow = slow_iterations::from_recorder(&manifest.iterations);
             let measured = manifest.iterations.measured.and_then(|measured| profiled.get(measured));
             let measured = measured.or(profiled.last()).copied().filter(|(start, end)| start < end);
             return Steps {
@@ -68,7 +68,7 @@ impl Steps {
     /// Whether a context's cost is its mean over the profiled iterations, which are whole periods.
     /// Otherwise it is the cost in a typical iteration.
     pub(crate) fn are_whole_periods(&self) -> bool {
-        self.slow.is_some_and(|slow| slow.are_in_lines)
+        self.slow.is_some_and(|slow| slow.are_whole_periods)
     }
 
     /// Returns the nanoseconds per iteration: the mean of whole periods, else the median of the
@@ -85,7 +85,7 @@ impl Steps {
     pub(crate) fn iteration_at_ns(&self, start_ns: i64) -> f64 {
         let Some(slow) = self.slow else { return self.iteration_ns() };
         let at = self.windows.iter().position(|(start, _)| *start == start_ns);
-        let is_slow = slow.are_in_lines
+        let is_slow = slow.are_whole_periods
             && at.zip(slow.period).is_some_and(|(at, period)| {
                 slow_iterations::slow_place(&self.windows, period) == Some(at % period as usize)
             });
@@ -116,7 +116,7 @@ fn typical_windows(
     measured: Option<(i64, i64)>,
     slow: Option<&SlowIterations>,
 ) -> Vec<(i64, i64)> {
-    let Some(slow) = slow.filter(|slow| !slow.are_in_lines) else { return windows };
+    let Some(slow) = slow.filter(|slow| !slow.are_whole_periods) else { return windows };
     let length = |(start, end): (i64, i64)| end.saturating_sub(start) as f64;
     let shortest = windows.iter().copied().map(length).fold(f64::INFINITY, f64::min);
     // The profiler slows both kinds down, so the threshold is the mean of their ratios.
@@ -136,7 +136,7 @@ fn shares(iterations: &Iterations, slow: Option<&SlowIterations>) -> Vec<(Phase,
     let known = [(Phase::Backward, backward), (Phase::Optimizer, optimizer)];
     let timed = &iterations.timed_ns;
     let first = slow
-        .filter(|slow| slow.are_in_lines)
+        .filter(|slow| slow.are_whole_periods)
         .map(|slow| slow_iterations::first_of_whole_periods(timed.len(), slow.period));
     let found = known.into_iter().filter_map(|(phase, times)| {
         let share = match first {

@@ -83,7 +83,7 @@ fn assert_no_double_counting(profile: &Profile) {
         assert!(own.get(phase) <= all + 1e-6 * time_ns + 1e-3, "{phase:?}: {own:?} {all}");
     }
     assert!(own_bytes <= profile.memory.peak_bytes);
-    assert_eq!(profile.memory.made.total(), profile.memory.peak_bytes);
+    assert_eq!(profile.memory.by_age.total(), profile.memory.peak_bytes);
     for line in profile.lines.iter().flatten() {
         assert_eq!(line.self_memory_made.total(), line.self_memory.total(), "{}", line.line);
         assert_samples(&line.samples, line.total_time.total(), line.self_time.total());

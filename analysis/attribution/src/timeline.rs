@@ -111,7 +111,7 @@ impl Sweep<'_, '_> {
         // belongs to Python until the next operator.
         let operator = operator
             .filter(|&operator| self.join.place_of(operator).stack == place.stack)
-            .and_then(|operator| self.join.shown_for(operator));
+            .and_then(|operator| self.join.shown_operator_of(operator));
         if let Some(before) = self.pieces.last_mut()
             && before.end_ns == start_ns
             && before.context == context

@@ -2,11 +2,11 @@
 //! `console_scripts` in `setup.cfg`.
 
 use super::program::empty_command;
-use super::{Command, LONGEST_FILE, MAX_COMMANDS, Program, Written};
+use super::{Command, FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program};
 
 /// Returns the commands of a package from its `pyproject.toml` or `setup.cfg`.
-pub fn entry_points(text: &str) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn entry_points(text: &str) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let pairs = match text.parse::<toml::Table>() {
@@ -26,7 +26,7 @@ pub fn entry_points(text: &str) -> Vec<Written> {
             let command = Command { program: Program::Function(target), ..empty_command() };
             let line = text.lines().position(|line| line.contains(&name) && line.contains(module));
             let line = line.and_then(|at| u32::try_from(at + 1).ok()).unwrap_or(1);
-            Some(Written { command, line, name: Some(name), is_complete: true })
+            Some(FoundCommand { command, line, name: Some(name), is_complete: true })
         })
         .take(MAX_COMMANDS)
         .collect()
@@ -74,19 +74,19 @@ fn of_setup_cfg(text: &str) -> Vec<(String, String)> {
 mod tests {
     use expect_test::expect;
 
-    use super::super::shown;
+    use super::super::display;
     use super::*;
 
     #[test]
     fn pyproject_and_setup_cfg() {
         let text = "[project]\nname = \"x\"\n[project.scripts]\ntrain-it = \"pkg.cli:main\"\nbad = \"pkg\"\n";
         expect![[r#"4: Function("pkg.cli:main") [] (train-it)"#]]
-            .assert_eq(&shown(&entry_points(text)));
+            .assert_eq(&display(&entry_points(text)));
         let text = "[tool.poetry.scripts]\nfit = 'pkg.train:run'\n";
         expect![[r#"2: Function("pkg.train:run") [] (fit)"#]]
-            .assert_eq(&shown(&entry_points(text)));
+            .assert_eq(&display(&entry_points(text)));
         let text = "[metadata]\nname: x\n[options.entry_points]\nconsole_scripts =\n    fit = pkg.train:run\n[x]\n";
         expect![[r#"5: Function("pkg.train:run") [] (fit)"#]]
-            .assert_eq(&shown(&entry_points(text)));
+            .assert_eq(&display(&entry_points(text)));
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::program::read_command;
-use super::{Command, LONGEST_FILE, MAX_COMMANDS, Program, Written};
+use super::{Command, FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program};
 
 /// The placeholder for the workspace folder in arguments and variables of a launch configuration.
 pub const WORKSPACE_FOLDER: &str = "${workspaceFolder}";
@@ -18,8 +18,8 @@ struct Launch {
 }
 
 /// Returns the Python programs of a `launch.json`: JSON with comments and trailing commas.
-pub fn launch_configurations(text: &str) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn launch_configurations(text: &str) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let Ok(launch) = serde_json::from_str::<Launch>(&without_comments(text)) else {
@@ -33,7 +33,7 @@ pub fn launch_configurations(text: &str) -> Vec<Written> {
         .collect()
 }
 
-fn read(configuration: &Value, whole: &str) -> Option<Written> {
+fn read(configuration: &Value, whole: &str) -> Option<FoundCommand> {
     let text = |key: &str| configuration.get(key).and_then(Value::as_str);
     if !matches!(text("type"), Some("python" | "debugpy")) || text("request") == Some("attach") {
         return None;
@@ -90,7 +90,7 @@ fn read(configuration: &Value, whole: &str) -> Option<Written> {
     let command = Command { arguments, environment, folder, python: None, ..read };
     let name = text("name").map(super::printable_name);
     let line = text("name").map_or(1, |name| line_of(whole, name));
-    Some(Written { command, line, name, is_complete })
+    Some(FoundCommand { command, line, name, is_complete })
 }
 
 /// Normalizes the names of the workspace folder and the path separators in a value.
@@ -170,7 +170,7 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use expect_test::expect;
 
-    use super::super::shown;
+    use super::super::display;
     use super::*;
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         expect![[r#"
             7: PYTHONPATH=${workspaceFolder}/src in src: Script("src/my train.py") [--lr|0.1|--data|${workspaceFolder}/data|a // b] (Train small)
             14: Module("pkg.train") [] (Module) incomplete
-            15: by [python|-m|torch.distributed.run|--nproc_per_node|2] Script("t.py") [] (Two)"#]].assert_eq(&shown(&launch_configurations(text)));
+            15: by [python|-m|torch.distributed.run|--nproc_per_node|2] Script("t.py") [] (Two)"#]].assert_eq(&display(&launch_configurations(text)));
     }
 
     #[test]

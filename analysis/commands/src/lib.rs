@@ -63,7 +63,7 @@ pub struct Command {
 
 /// A command in a file of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct FoundCommand {
     /// The command. It has no arguments if `is_complete` is false.
     pub command: Command,
     /// The 1-based line.
@@ -75,7 +75,7 @@ pub struct Written {
 }
 
 /// The maximum size of a file that is read, in bytes.
-pub const LONGEST_FILE: usize = 256 << 10;
+pub const MAX_COMMAND_FILE_BYTES: usize = 256 << 10;
 /// The maximum number of commands read from a file.
 const MAX_COMMANDS: usize = 200;
 /// The maximum length of a word, in bytes. Nobody writes a longer argument.
@@ -88,7 +88,7 @@ fn printable_name(name: &str) -> String {
 }
 
 /// Returns what a shell command starts, if it is a Python program.
-fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written> {
+fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<FoundCommand> {
     let words: Vec<String> = command.words.iter().map(|word| word.text.clone()).collect();
     if words.iter().any(|word| word.contains(char::is_control) || word.len() > MAX_ARGUMENT_BYTES) {
         return None;
@@ -120,13 +120,13 @@ fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<W
         read.folder = Some(format!("{folder}{}", read.folder.unwrap_or_default()));
     }
     let name = name.map(str::to_owned);
-    Some(Written { command: read, line: command.line, name, is_complete })
+    Some(FoundCommand { command: read, line: command.line, name, is_complete })
 }
 
 #[cfg(test)]
-fn shown(written: &[Written]) -> String {
-    let one = |written: &Written| {
-        let Written { command, line, name, is_complete } = written;
+fn display(written: &[FoundCommand]) -> String {
+    let one = |written: &FoundCommand| {
+        let FoundCommand { command, line, name, is_complete } = written;
         let mut text = format!("{line}: {}", command.display_for_tests());
         if let Some(name) = name {
             text.push_str(&format!(" ({name})"));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::shell::{InitialState, commands};
-use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
+use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
 
 /// Returns the Python programs that a Makefile starts, with their targets.
-pub fn in_makefile(text: &str) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn in_makefile(text: &str) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let mut variables: BTreeMap<&str, String> = BTreeMap::new();
@@ -48,7 +48,7 @@ pub fn in_makefile(text: &str) -> Vec<Written> {
 }
 
 /// Returns the programs of one target. An empty target means the first one that has a program.
-pub fn make_target(text: &str, target: &str) -> Vec<Written> {
+pub fn make_target(text: &str, target: &str) -> Vec<FoundCommand> {
     let all = in_makefile(text);
     let first = all.first().and_then(|written| written.name.clone());
     let name = if target.is_empty() { first } else { Some(target.to_owned()) };
@@ -109,7 +109,7 @@ fn expand(text: &str, variables: &BTreeMap<&str, String>) -> String {
 mod tests {
     use expect_test::expect;
 
-    use super::super::shown;
+    use super::super::display;
     use super::*;
 
     const TEXT: &str = "PYTHON ?= python3\nARGS := --lr 0.1\n.PHONY: train\n\nall: data\n\nprepare:\n\t\
@@ -121,7 +121,7 @@ mod tests {
         expect![[r#"
             11: in src/: <python3> Script("train.py") [--lr|0.1|--x|1] (train)
             15: <python3> Module("pkg.train") [] (big) incomplete"#]]
-        .assert_eq(&shown(&in_makefile(TEXT)));
+        .assert_eq(&display(&in_makefile(TEXT)));
         assert_eq!(make_target(TEXT, "big").len(), 1);
         assert_eq!(make_target(TEXT, "").len(), 1);
         assert_eq!(make_target(TEXT, "gone").len(), 0);

@@ -1,7 +1,7 @@
 //! Finds the commands in a README.
 
 use super::shell::{InitialState, commands};
-use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
+use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
 
 /// Languages of code blocks that contain commands; a code block may have none.
 const SHELLS: [&str; 13] = [
@@ -21,8 +21,8 @@ const SHELLS: [&str; 13] = [
 ];
 
 /// Returns the Python programs that the code blocks of a README start.
-pub fn in_readme(text: &str) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn in_readme(text: &str) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -80,7 +80,7 @@ impl Block {
         self.lines.push(line.to_owned());
     }
 
-    fn commands(self) -> Vec<Written> {
+    fn commands(self) -> Vec<FoundCommand> {
         if !self.is_shell {
             return Vec::new();
         }
@@ -124,7 +124,7 @@ fn without_prompt(line: &str) -> Option<&str> {
 }
 
 /// `` `python train.py` `` in a sentence.
-fn inline(line: &str, number: u32) -> Vec<Written> {
+fn inline(line: &str, number: u32) -> Vec<FoundCommand> {
     const MAX_BYTES: usize = 2_000;
     if line.len() > MAX_BYTES {
         return Vec::new();
@@ -144,12 +144,12 @@ fn inline(line: &str, number: u32) -> Vec<Written> {
 mod tests {
     use expect_test::{Expect, expect};
 
-    use super::super::shown;
+    use super::super::display;
     use super::*;
 
     #[track_caller]
     fn check(text: &str, expected: Expect) {
-        expected.assert_eq(&shown(&in_readme(text)));
+        expected.assert_eq(&display(&in_readme(text)));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::shell::{InitialState, commands};
-use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
+use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
 
 /// Returns the Python programs that a shell script starts when it has no arguments.
-pub fn in_shell_script(text: &str) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn in_shell_script(text: &str) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let found = commands(text, InitialState { positional: Some(&[]), variables: BTreeMap::new() });
@@ -15,8 +15,8 @@ pub fn in_shell_script(text: &str) -> Vec<Written> {
 }
 
 /// Returns the Python programs that a shell script starts with these arguments.
-pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<Written> {
-    if text.len() > LONGEST_FILE {
+pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let initial = InitialState { positional: Some(arguments), variables: BTreeMap::new() };
@@ -28,7 +28,7 @@ pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<Written> {
 mod tests {
     use expect_test::expect;
 
-    use super::super::shown;
+    use super::super::display;
     use super::*;
 
     #[test]
@@ -39,10 +39,10 @@ mod tests {
         expect![[r#"
             7: WANDB_MODE=offline <python> Script("prepare.py") [--out|data]
             8: CUDA_VISIBLE_DEVICES=0 WANDB_MODE=offline <python> Script("train.py") [--data|data|--lr|3e-4]
-            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&shown(&in_shell_script(text)));
+            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&display(&in_shell_script(text)));
         expect![[r#"
             7: WANDB_MODE=offline <python> Script("prepare.py") [--out|data]
             8: CUDA_VISIBLE_DEVICES=0 WANDB_MODE=offline <python> Script("train.py") [--data|data|--lr|3e-4|--x]
-            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&shown(&shell_script_with(text, &["--x".to_owned()])));
+            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&display(&shell_script_with(text, &["--x".to_owned()])));
     }
 }

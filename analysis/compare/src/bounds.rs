@@ -37,7 +37,7 @@ pub(super) fn of_iteration(
     if change.abs() <= threshold {
         return Verdict::WithinNoise;
     }
-    if !test.can_tell() {
+    if !test.can_detect_change() {
         return Verdict::Unknown;
     }
     match change > 0.0 {
@@ -53,9 +53,9 @@ pub(super) struct Bounds {
     /// Relative noise of a row; `None` if the spread of the iterations is unknown.
     share: Option<f64>,
     /// The smallest reported difference, in nanoseconds.
-    least_ns: f64,
+    min_ns: f64,
     /// The smallest reported difference, in bytes.
-    least_bytes: f64,
+    min_bytes: f64,
     /// Cost in nanoseconds below which rows are missing from the earlier run, and from the later
     /// run.
     left_out: (f64, f64),
@@ -66,14 +66,14 @@ impl Bounds {
         let spreads = spread(&before.timed_ns).zip(spread(&after.timed_ns));
         Bounds {
             share: spreads.map(|(then, now)| then.max(now).max(ROW_NOISE)),
-            least_ns: MIN_REPORTED_SHARE * before.time_ns.max(after.time_ns).max(0.0),
-            least_bytes: MIN_REPORTED_SHARE * before.peak_bytes.max(after.peak_bytes) as f64,
+            min_ns: MIN_REPORTED_SHARE * before.time_ns.max(after.time_ns).max(0.0),
+            min_bytes: MIN_REPORTED_SHARE * before.peak_bytes.max(after.peak_bytes) as f64,
             left_out: (before.left_out_below_ns as f64, after.left_out_below_ns as f64),
         }
     }
 
     /// Judges a time that both runs have.
-    pub(super) fn of_row(&self, before: &Timed, after: &Timed) -> Verdict {
+    pub(super) fn of_row(&self, before: &RowTimes, after: &RowTimes) -> Verdict {
         let difference = after.time_ns - before.time_ns;
         if difference == 0.0 {
             return Verdict::WithinNoise;
@@ -81,7 +81,7 @@ impl Bounds {
         let Some(share) = self.share else { return Verdict::Unknown };
         let spreads = [before, after].into_iter().filter_map(|row| spread(&row.samples));
         let threshold =
-            spreads.fold(share, f64::max) * before.time_ns.max(after.time_ns) + self.least_ns;
+            spreads.fold(share, f64::max) * before.time_ns.max(after.time_ns) + self.min_ns;
         if difference.abs() <= threshold || !is_shown_by_samples(before, after) {
             return Verdict::WithinNoise;
         }
@@ -91,7 +91,7 @@ impl Bounds {
     /// Judges memory that both runs have.
     pub(super) fn of_memory(&self, before: f64, after: f64) -> Verdict {
         let difference = after - before;
-        match difference.abs() <= (MEMORY_NOISE * before.max(after)).max(self.least_bytes) {
+        match difference.abs() <= (MEMORY_NOISE * before.max(after)).max(self.min_bytes) {
             true => Verdict::WithinNoise,
             false if difference > 0.0 => Verdict::Slower,
             false => Verdict::Faster,
@@ -109,27 +109,27 @@ impl Bounds {
 
     /// Judges a time that only one run has.
     pub(super) fn of_unmatched(&self, cost: f64, presence: Verdict) -> Verdict {
-        if cost <= self.least_ns { Verdict::WithinNoise } else { presence }
+        if cost <= self.min_ns { Verdict::WithinNoise } else { presence }
     }
 
     /// Judges memory that only one run has.
     pub(super) fn of_unmatched_memory(&self, bytes: f64, presence: Verdict) -> Verdict {
-        if bytes <= self.least_bytes { Verdict::WithinNoise } else { presence }
+        if bytes <= self.min_bytes { Verdict::WithinNoise } else { presence }
     }
 }
 
 /// A row's time, and its time in each profiled iteration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timed {
+pub(super) struct RowTimes {
     pub time_ns: f64,
     /// Empty if unknown.
     pub samples: Vec<f64>,
 }
 
-impl Timed {
-    pub(super) fn new<'a>(time_ns: u64, samples: impl IntoIterator<Item = &'a u64>) -> Timed {
+impl RowTimes {
+    pub(super) fn new<'a>(time_ns: u64, samples: impl IntoIterator<Item = &'a u64>) -> RowTimes {
         let samples = samples.into_iter().map(|time_ns| *time_ns as f64).collect();
-        Timed { time_ns: time_ns as f64, samples }
+        RowTimes { time_ns: time_ns as f64, samples }
     }
 }
 
@@ -139,7 +139,7 @@ impl Timed {
 /// Another program on the CPU slows down a line in one iteration and another line in the next,
 /// which the unprofiled iterations do not show. The typical time of each part of a line tolerates
 /// one disturbed iteration, but only if there are more than two.
-fn is_shown_by_samples(before: &Timed, after: &Timed) -> bool {
+fn is_shown_by_samples(before: &RowTimes, after: &RowTimes) -> bool {
     let Some(test) = statistics::mann_whitney(&before.samples, &after.samples) else { return true };
     let p = if after.time_ns > before.time_ns { test.p_slower } else { test.p_faster };
     p <= SIGNIFICANCE.max(test.p_least)

@@ -8,7 +8,7 @@ use super::run::Run;
 use super::{Comparison, compare};
 use ridgeline_base::units;
 use ridgeline_base::units::difference;
-use ridgeline_diagnose::finding::{Finding, Place};
+use ridgeline_diagnose::finding::{Finding, SourceLine};
 use ridgeline_diagnose::severity::Severity;
 
 /// The budgets of a run. Budgets that are not set are not checked.
@@ -70,14 +70,14 @@ pub struct Location {
 }
 
 impl Location {
-    fn of(place: &Place) -> Location {
+    fn of(place: &SourceLine) -> Location {
         Location { file: place.path.clone(), line: place.line.max(1) }
     }
 }
 
 /// A finding with its severity, as reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Noted {
+pub struct ReportedFinding {
     /// The rule's name.
     pub rule: String,
     /// `warning`, `information` or `hint`.
@@ -99,7 +99,7 @@ pub struct Check {
     /// Every check that was made.
     pub items: Vec<Item>,
     /// The findings, most expensive first.
-    pub findings: Vec<Noted>,
+    pub findings: Vec<ReportedFinding>,
     /// The comparison with the baseline, if there is one.
     pub comparison: Option<Comparison>,
     /// The reason why there is no run to check.
@@ -108,7 +108,7 @@ pub struct Check {
 
 /// The input of a check.
 #[derive(Clone, Debug)]
-pub struct Judged<'a> {
+pub struct CheckInput<'a> {
     /// The run to check.
     pub run: &'a Run,
     /// The baseline to compare with.
@@ -117,7 +117,7 @@ pub struct Judged<'a> {
     /// full stop.
     pub findings: Result<&'a [(Severity, Finding)], &'a str>,
     /// The line of the training loop, or the program's first line if it is unknown.
-    pub at: &'a Place,
+    pub at: &'a SourceLine,
 }
 
 /// Returns the severity with this name.
@@ -127,24 +127,24 @@ pub fn severity_named(name: &str) -> Option<Severity> {
 }
 
 /// Checks a run against budgets.
-pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
-    let at = Location::of(judged.at);
-    let comparison = judged.baseline.map(|baseline| compare(baseline, judged.run));
+pub fn check(input: &CheckInput<'_>, budgets: &Budgets) -> Check {
+    let at = Location::of(input.at);
+    let comparison = input.baseline.map(|baseline| compare(baseline, input.run));
     let mut items = Vec::new();
-    items.extend(budgets.max_time_ns.map(|limit| time_budget(judged.run, limit, &at)));
-    items.extend(budgets.max_memory_bytes.map(|limit| memory_budget(judged.run, limit, &at)));
+    items.extend(budgets.max_time_ns.map(|limit| time_budget(input.run, limit, &at)));
+    items.extend(budgets.max_memory_bytes.map(|limit| memory_budget(input.run, limit, &at)));
     items.extend(
         budgets
             .max_findings
             .iter()
-            .map(|(min_severity, limit)| findings_budget(judged, *min_severity, *limit, &at)),
+            .map(|(min_severity, limit)| findings_budget(input, *min_severity, *limit, &at)),
     );
     if let Some(comparison) = &comparison {
         items.push(time_regression(comparison, budgets.max_regression, &at));
         items.push(memory_regression(comparison, budgets.max_regression, &at));
     }
-    let findings = judged.findings.unwrap_or_default().iter().map(noted_finding).collect();
-    let device = Some(judged.run.device.clone()).filter(|device| !device.is_empty());
+    let findings = input.findings.unwrap_or_default().iter().map(reported_finding).collect();
+    let device = Some(input.run.device.clone()).filter(|device| !device.is_empty());
     Check { device, items, findings, comparison, error: None }
 }
 
@@ -221,9 +221,14 @@ fn memory_budget(run: &Run, limit: u64, at: &Location) -> Item {
     item("memory-budget", status(run.peak_bytes > limit), message, at)
 }
 
-fn findings_budget(judged: &Judged<'_>, min_severity: Severity, limit: u32, at: &Location) -> Item {
+fn findings_budget(
+    input: &CheckInput<'_>,
+    min_severity: Severity,
+    limit: u32,
+    at: &Location,
+) -> Item {
     let name = format!("findings-{}", min_severity.name());
-    let findings = match judged.findings {
+    let findings = match input.findings {
         Ok(findings) => findings,
         Err(why) => return item(name, Status::NotJudged, why.to_owned(), at),
     };
@@ -330,12 +335,12 @@ fn worst(
         .unwrap_or_else(|| at.clone())
 }
 
-fn noted_finding((severity, finding): &(Severity, Finding)) -> Noted {
+fn reported_finding((severity, finding): &(Severity, Finding)) -> ReportedFinding {
     let message = match finding.why.as_str() {
         "" => finding.message.clone(),
         why => format!("{}. {why}", finding.message),
     };
-    Noted {
+    ReportedFinding {
         rule: finding.rule.to_owned(),
         severity: severity.name(),
         message,
@@ -372,10 +377,10 @@ mod tests {
     }
 
     fn of(run: &Run, baseline: Option<&Run>, budgets: &Budgets) -> Check {
-        let place = Place { path: "train.py".to_owned(), line: 1 };
+        let place = SourceLine { path: "train.py".to_owned(), line: 1 };
         let warning = |severity| (severity, Finding { rule: "hidden-sync", ..Finding::default() });
         let findings = [warning(Severity::Warning), warning(Severity::Hint)];
-        check(&Judged { run, baseline, findings: Ok(&findings), at: &place }, budgets)
+        check(&CheckInput { run, baseline, findings: Ok(&findings), at: &place }, budgets)
     }
 
     fn statuses(check: &Check) -> Vec<(&str, Status)> {
@@ -472,11 +477,11 @@ mod tests {
 
     #[test]
     fn missing_findings_are_not_judged() {
-        let place = Place::default();
+        let place = SourceLine::default();
         let run = run(10.0, 1000, 5);
-        let judged = Judged { run: &run, baseline: None, findings: Err("no graph"), at: &place };
+        let input = CheckInput { run: &run, baseline: None, findings: Err("no graph"), at: &place };
         let budgets = Budgets { max_findings: vec![(Severity::Warning, 0)], ..Budgets::default() };
-        let found = check(&judged, &budgets);
+        let found = check(&input, &budgets);
         assert_eq!(statuses(&found), [("findings-warning", Status::NotJudged)]);
         assert_eq!(found.items[0].at.line, 1);
     }

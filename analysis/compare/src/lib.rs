@@ -20,7 +20,7 @@ mod tests;
 
 use serde::Serialize;
 
-use bounds::{Bounds, Timed};
+use bounds::{Bounds, RowTimes};
 use change::{Measure, Quantity, Verdict};
 use ridgeline_profile::Phase;
 use run::{Run, RunLine, RunModule};
@@ -267,7 +267,12 @@ impl Rows {
     }
 
     /// Compares times. `presence` is the verdict if only one run has the row.
-    fn time(&self, before: Option<Timed>, after: Option<Timed>, presence: Verdict) -> Measure {
+    fn time(
+        &self,
+        before: Option<RowTimes>,
+        after: Option<RowTimes>,
+        presence: Verdict,
+    ) -> Measure {
         let verdict = match (&before, &after) {
             (Some(before), Some(after)) if self.is_comparable => self.bounds.of_row(before, after),
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
@@ -308,7 +313,7 @@ impl Rows {
         let rows = Phase::ALL.into_iter().enumerate().map(|(at, phase)| {
             let of = |run: &Run| {
                 let samples = run.phase_samples_ns.iter().filter_map(|sample| sample.get(at));
-                Some(Timed::new(*run.phases_ns.get(at)?, samples))
+                Some(RowTimes::new(*run.phases_ns.get(at)?, samples))
             };
             let time = self.time(of(before), of(after), Verdict::Unknown);
             PhaseRow { name: phase.name(), time }
@@ -334,8 +339,8 @@ impl Rows {
                 let is_there = other_text.contains_key(&line.checksum);
                 let total_ns = |line: &RunLine| line.total_ns;
                 let presence = self.presence(then.map(total_ns), now.map(total_ns), is_there);
-                let total = |line: &RunLine| Timed::new(line.total_ns, &line.total_samples_ns);
-                let own = |line: &RunLine| Timed::new(line.own_ns, &line.own_samples_ns);
+                let total = |line: &RunLine| RowTimes::new(line.total_ns, &line.total_samples_ns);
+                let own = |line: &RunLine| RowTimes::new(line.own_ns, &line.own_samples_ns);
                 let bytes = |line: Option<&RunLine>| line.map(|line| line.bytes);
                 Some(LineRow {
                     file: run.file(line).to_owned(),
@@ -367,8 +372,8 @@ impl Rows {
             .map(|(path, (then, now))| {
                 let total_ns = |module: &RunModule| module.total_ns;
                 let presence = self.presence(then.map(total_ns), now.map(total_ns), false);
-                let total = |one: &RunModule| Timed::new(one.total_ns, &one.total_samples_ns);
-                let own = |one: &RunModule| Timed::new(one.own_ns, &one.own_samples_ns);
+                let total = |one: &RunModule| RowTimes::new(one.total_ns, &one.total_samples_ns);
+                let own = |one: &RunModule| RowTimes::new(one.own_ns, &one.own_samples_ns);
                 let bytes = |module: Option<&RunModule>| module.map(|one| one.bytes);
                 let type_name = now.or(then).map(|module| module.type_name.clone());
                 ModuleRow {

@@ -7,7 +7,7 @@ use ridgeline_python::LineMap;
 
 /// Indices into the lines of the two runs; at least one of them is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Matched {
+pub(super) struct LinePair {
     pub before: Option<usize>,
     pub after: Option<usize>,
     /// Whether the line was edited: the later line replaces the earlier one at the same place.
@@ -19,7 +19,7 @@ pub(super) struct Matched {
 /// Within a file, lines with a cost are diffed like text: lines that stayed in order, lines that
 /// moved, and lines that were replaced one for one within a function. A line that moved to another
 /// file is matched if it is unique on both sides.
-pub(super) fn matched(before: &Run, after: &Run) -> Vec<Matched> {
+pub(super) fn matched(before: &Run, after: &Run) -> Vec<LinePair> {
     let (old, new) = (by_file(before), by_file(after));
     let mut matches: Vec<Option<(usize, bool)>> = vec![None; before.lines.len()];
     let mut is_taken = vec![false; after.lines.len()];
@@ -43,13 +43,13 @@ pub(super) fn matched(before: &Run, after: &Run) -> Vec<Matched> {
             (*slot, *taken) = (Some((to, false)), true);
         }
     }
-    let old = matches.iter().enumerate().map(|(at, found)| Matched {
+    let old = matches.iter().enumerate().map(|(at, found)| LinePair {
         before: Some(at),
         after: found.map(|(to, _)| to),
         is_changed: found.is_some_and(|(_, is_changed)| is_changed),
     });
     let new = is_taken.iter().enumerate().filter(|(_, taken)| !**taken);
-    let new = new.map(|(at, _)| Matched { before: None, after: Some(at), is_changed: false });
+    let new = new.map(|(at, _)| LinePair { before: None, after: Some(at), is_changed: false });
     old.chain(new).collect()
 }
 

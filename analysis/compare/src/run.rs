@@ -139,7 +139,7 @@ pub struct RunModule {
 
 /// The reason why JSON is not a run, as a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotARun {
+pub enum InvalidRun {
     /// It is not JSON, or has another structure.
     #[error("not the output of `profile --json` or `check --write-baseline`: {0}")]
     Form(String),
@@ -187,18 +187,18 @@ impl Run {
     ///
     /// # Errors
     /// The reason why there is no run in it.
-    pub fn read(json: &[u8]) -> Result<Run, NotARun> {
+    pub fn read(json: &[u8]) -> Result<Run, InvalidRun> {
         #[derive(Deserialize)]
         struct Document {
             run: Option<Run>,
         }
         let document: Document =
-            serde_json::from_slice(json).map_err(|error| NotARun::Form(error.to_string()))?;
-        let run = document.run.ok_or(NotARun::Missing)?;
+            serde_json::from_slice(json).map_err(|error| InvalidRun::Form(error.to_string()))?;
+        let run = document.run.ok_or(InvalidRun::Missing)?;
         match run.version {
-            0 => Err(NotARun::Missing),
+            0 => Err(InvalidRun::Missing),
             VERSION => Ok(run.sanitized()),
-            newer => Err(NotARun::Newer(newer)),
+            newer => Err(InvalidRun::Newer(newer)),
         }
     }
 

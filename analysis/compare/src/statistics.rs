@@ -34,7 +34,7 @@ pub struct Test {
 
 impl Test {
     /// Whether there are enough values for a significant result.
-    pub fn can_tell(&self) -> bool {
+    pub fn can_detect_change(&self) -> bool {
         self.p_least <= SIGNIFICANCE
     }
 }
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn few_values_are_never_significant() {
         let p_least = |n: usize, m: usize| {
-            mann_whitney(&vec![1.0; n], &vec![2.0; m]).map(|test| (test.p_least, test.can_tell()))
+            mann_whitney(&vec![1.0; n], &vec![2.0; m])
+                .map(|test| (test.p_least, test.can_detect_change()))
         };
         assert_eq!(p_least(2, 2), Some((1.0 / 6.0, false)));
         assert_eq!(p_least(3, 3), Some((0.05, true)));

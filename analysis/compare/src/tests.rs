@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::change::Verdict;
-use super::run::{NotARun, Run, RunLine, RunModule};
+use super::run::{InvalidRun, Run, RunLine, RunModule};
 use super::*;
 use ridgeline_attribution::ranks::side_by_side;
 use ridgeline_profile::ranks::RankCost;
@@ -356,9 +356,9 @@ fn a_run_round_trips_through_json() {
     let bytes = document(&stored).to_string();
     assert_eq!(Run::read(bytes.as_bytes()), Ok(stored.clone()));
     let newer = document(&Run { version: 2, ..stored }).to_string();
-    assert_eq!(Run::read(newer.as_bytes()), Err(NotARun::Newer(2)));
-    assert_eq!(Run::read(b"{\"schema\": 1}"), Err(NotARun::Missing));
-    assert_eq!(Run::read(b"{\"run\": {}}"), Err(NotARun::Missing));
+    assert_eq!(Run::read(newer.as_bytes()), Err(InvalidRun::Newer(2)));
+    assert_eq!(Run::read(b"{\"schema\": 1}"), Err(InvalidRun::Missing));
+    assert_eq!(Run::read(b"{\"run\": {}}"), Err(InvalidRun::Missing));
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn malformed_input_is_rejected_or_sanitized() {
     let own = [short.as_str(), &other, "", "no JSON", &deep, &deep_in, huge, negative];
     for text in own.into_iter().chain(["[]", "{\"run\": 7}", "\u{0}"]) {
         let read = Run::read(text.as_bytes());
-        assert!(matches!(read, Err(NotARun::Form(_))), "{read:?}");
+        assert!(matches!(read, Err(InvalidRun::Form(_))), "{read:?}");
     }
     let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0, 1e300],
         "files": ["a\u{1b}[2J.py"], "device": "x".repeat(10_000),

@@ -27,7 +27,7 @@ pub struct UnknownDevice {
 /// The maximum number of names in an [`UnknownDevice`].
 pub const MAX_SUGGESTIONS: usize = 5;
 /// The maximum number of devices a user can add.
-pub const MOST_ADDED: usize = 256;
+pub const MAX_ADDED: usize = 256;
 
 impl DeviceTable {
     /// Returns the shipped table.
@@ -103,11 +103,11 @@ impl DeviceTable {
     }
 
     /// Adds a device and replaces one of the same name. Returns `false` if the user has already
-    /// added [`MOST_ADDED`] devices.
+    /// added [`MAX_ADDED`] devices.
     pub fn add(&mut self, device: DeviceSpec) -> bool {
         let words = words_of(&device.name);
         self.devices.retain(|known| words_of(&known.name) != words);
-        let has_room = self.devices.len() < SHIPPED.devices.len() + MOST_ADDED;
+        let has_room = self.devices.len() < SHIPPED.devices.len() + MAX_ADDED;
         if has_room {
             self.devices.push(device);
         }

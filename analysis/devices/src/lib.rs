@@ -3,8 +3,8 @@
 //!
 //! It does not know what ran on them.
 
+pub mod cpu;
 pub mod device_row;
 pub mod device_spec;
 pub mod device_table;
 pub mod occupancy;
-pub mod processor;

@@ -3,7 +3,7 @@
 //! Cost models are wrong now and then. A saving of 3.4 ms at a line that takes 0.9 ms is wrong
 //! whatever the model says, and costs the trust in the next finding.
 
-use super::finding::{Cost, Finding, Place};
+use super::finding::{Cost, Finding, SourceLine};
 use ridgeline_profile::{Phase, PhaseTimes, Profile};
 
 /// Returns the finding with its cost limited to the time of its lines and its phase.
@@ -24,7 +24,7 @@ fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
     if finding.rule == "iteration-varies" {
         return None;
     }
-    let mut places: Vec<&Place> = std::iter::once(&finding.at)
+    let mut places: Vec<&SourceLine> = std::iter::once(&finding.at)
         .chain(finding.related.iter().map(|(place, _)| place))
         .collect();
     places.sort_unstable();
@@ -33,7 +33,7 @@ fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
     (total > 0.0).then_some(total)
 }
 
-fn time_of_line(place: &Place, profile: &Profile) -> Option<f64> {
+fn time_of_line(place: &SourceLine, profile: &Profile) -> Option<f64> {
     let file = profile.files.iter().position(|file| file.path == place.path)?;
     let lines = profile.lines.get(file)?;
     let at = lines.binary_search_by_key(&place.line, |line| line.line).ok()?;
@@ -71,7 +71,7 @@ mod tests {
 
     #[track_caller]
     fn check(rule: &'static str, line: u32, related: &[u32], cost_ms: f64, expected_ms: f64) {
-        let place = |line| Place { path: "t.py".to_owned(), line };
+        let place = |line| SourceLine { path: "t.py".to_owned(), line };
         let finding = Finding {
             rule,
             at: place(line),

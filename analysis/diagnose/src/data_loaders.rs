@@ -5,7 +5,7 @@ use ridgeline_optimize::rewrite::loader::loaders;
 use ridgeline_optimize::rewrite::program::Program;
 
 use super::evidence::Evidence;
-use super::finding::Place;
+use super::finding::SourceLine;
 use ridgeline_profile::FileId;
 use ridgeline_recording::manifest::Loader;
 
@@ -22,7 +22,7 @@ pub(crate) fn loader<'a>(evidence: &Evidence<'a>) -> Option<&'a Loader> {
 }
 
 /// Where a loader is created: from the recording, or else the only loader in the text.
-pub(crate) fn place(evidence: &Evidence<'_>, loader: &Loader) -> Option<Place> {
+pub(crate) fn place(evidence: &Evidence<'_>, loader: &Loader) -> Option<SourceLine> {
     if let Some(at) = loader.at {
         let is_known = (at.file as usize) < evidence.profile().files.len() && at.line > 0;
         return is_known.then(|| evidence.place(FileId(at.file), at.line));

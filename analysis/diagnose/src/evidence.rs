@@ -12,12 +12,12 @@ use ridgeline_operators::operator::Operator;
 use ridgeline_optimize::facts::Probes;
 use ridgeline_optimize::optimization::Bound;
 use ridgeline_optimize::rewrite::program::Program;
-use ridgeline_optimize::study::{self, Subject};
+use ridgeline_optimize::study::{self, RecordedRun};
 use ridgeline_profile::{FileId, LineCost, Phase, Profile};
 use ridgeline_python::LineMap;
 use ridgeline_recording::manifest::Manifest;
 
-use super::finding::Place;
+use super::finding::SourceLine;
 
 /// The work of one operator for one line in one phase of the iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,7 +47,7 @@ pub(crate) type Key = (FileId, u32, Phase, u32);
 
 pub(crate) struct Evidence<'a> {
     /// Graph, profile, manifest and device.
-    pub subject: &'a Subject,
+    pub run: &'a RecordedRun,
     /// Single operators, as measured in other variants on this machine.
     pub probes: &'a Probes,
     /// The current source text.
@@ -62,7 +62,7 @@ pub(crate) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     /// `work` is the result of [`work`] for the subject's graph.
     pub(crate) fn new(
-        subject: &'a Subject,
+        subject: &'a RecordedRun,
         probes: &'a Probes,
         program: &'a Program<'a>,
         work: &'a BTreeMap<Key, Work>,
@@ -77,21 +77,21 @@ impl<'a> Evidence<'a> {
                 Some((at, LineMap::new(&file.fingerprint, today)))
             })
             .collect();
-        Evidence { subject, probes, program, work, texts }
+        Evidence { run: subject, probes, program, work, texts }
     }
 
     /// The iteration as a graph of tasks.
     pub(crate) fn graph(&self) -> &'a Graph {
-        &self.subject.recorded.graph
+        &self.run.recorded.graph
     }
 
     pub(crate) fn profile(&self) -> &'a Profile {
-        &self.subject.profile
+        &self.run.profile
     }
 
     /// The agent's manifest, if the agent recorded.
     pub(crate) fn manifest(&self) -> Option<&'a Manifest> {
-        self.subject.manifest.as_ref()
+        self.run.manifest.as_ref()
     }
 
     /// The operator of a key in [`Evidence::work`].
@@ -110,9 +110,9 @@ impl<'a> Evidence<'a> {
     }
 
     /// Converts a line to the form that findings use.
-    pub(crate) fn place(&self, file: FileId, line: u32) -> Place {
+    pub(crate) fn place(&self, file: FileId, line: u32) -> SourceLine {
         let path = self.profile().files.get(file.0 as usize).map(|file| file.path.clone());
-        Place { path: path.unwrap_or_default(), line }
+        SourceLine { path: path.unwrap_or_default(), line }
     }
 
     /// Maps a line that ran to its file's index in [`Program::modules`] and the line in the current
@@ -140,7 +140,7 @@ impl<'a> Evidence<'a> {
         let mut changed = self.graph().clone();
         change(&mut changed);
         let then = simulate::steady(&changed).map(|schedule| schedule.iteration_ns);
-        let now = self.subject.recorded.schedule.iteration_ns;
+        let now = self.run.recorded.schedule.iteration_ns;
         then.map_or(0.0, |then| (now - then).max(0.0))
     }
 }
@@ -150,7 +150,7 @@ impl Evidence<'_> {
     /// Whether the simulated iteration is as long as the measured one. If it is not, everything
     /// derived from the graph is a guess.
     pub(crate) fn is_replayed(&self) -> bool {
-        self.subject.recorded.replay_error.abs() <= TRUSTED_REPLAY
+        self.run.recorded.replay_error.abs() <= TRUSTED_REPLAY
     }
 
     /// The time that a what-if optimization saves per iteration, in nanoseconds. Returns `None` if

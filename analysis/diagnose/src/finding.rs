@@ -4,7 +4,7 @@ use ridgeline_optimize::rewrite::EditKind;
 
 /// A line of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SourceLine {
     /// Relative to the project's root, with `/` as separator.
     pub path: String,
     /// 1-based. For a measured finding, the line in the text that ran.
@@ -44,9 +44,9 @@ impl Cost {
 pub struct Finding {
     /// The rule's name: `hidden-sync`.
     pub rule: &'static str,
-    pub at: Place,
+    pub at: SourceLine,
     /// Other lines that belong to it, each with its role: `the validation loop`.
-    pub related: Vec<(Place, String)>,
+    pub related: Vec<(SourceLine, String)>,
     /// The problem in one sentence, without its cost and without a full stop: `.item() waits for
     /// the GPU`.
     pub message: String,

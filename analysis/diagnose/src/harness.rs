@@ -17,7 +17,7 @@ use ridgeline_graph::simulate;
 use ridgeline_optimize::facts::Probes;
 use ridgeline_optimize::optimizations::shared::testing;
 use ridgeline_optimize::rewrite::program::Program;
-use ridgeline_optimize::study::Subject;
+use ridgeline_optimize::study::RecordedRun;
 use ridgeline_profile::{FileFacts, FileId, LineCost, Profile};
 use ridgeline_python::fingerprint;
 use ridgeline_python::semantics::Entry;
@@ -119,7 +119,7 @@ impl Case {
     }
 
     /// The iteration in the form that rules take.
-    pub(crate) fn subject(&self) -> Subject {
+    pub(crate) fn recorded_run(&self) -> RecordedRun {
         let schedule = simulate::steady(&self.graph).unwrap_or_default();
         let measured_ns = schedule.iteration_ns;
         let mut profile = self.profile.clone();
@@ -137,12 +137,12 @@ impl Case {
             notes: Vec::new(),
         };
         let (manifest, device) = (Some(self.manifest.clone()), self.device.clone());
-        Subject { recorded, profile: Arc::new(profile), manifest, device }
+        RecordedRun { recorded, profile: Arc::new(profile), manifest, device }
     }
 
     /// Returns what a rule finds in the measured iteration.
     pub(crate) fn measured(&self, rule: &dyn Rule) -> Vec<Finding> {
-        let subject = self.subject();
+        let subject = self.recorded_run();
         let work = work(&subject.recorded.graph);
         with_files(&self.texts, |program| {
             rule.measured(&Evidence::new(&subject, &self.probes, program, &work))

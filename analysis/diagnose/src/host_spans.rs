@@ -85,7 +85,7 @@ impl HostSpans {
     /// `None` if the recording has no memory events.
     pub(crate) fn retained_at_peak_bytes(&self, evidence: &Evidence<'_>) -> Option<f64> {
         let graph = evidence.graph();
-        let schedule = &evidence.subject.recorded.schedule;
+        let schedule = &evidence.run.recorded.schedule;
         let now = peak(graph, schedule)?;
         let place: HashMap<TaskId, usize> =
             self.host.iter().enumerate().map(|(place, id)| (*id, place)).collect();

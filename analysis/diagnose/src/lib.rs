@@ -7,6 +7,7 @@
 pub(crate) mod autograd_flow;
 mod branches;
 mod cost_limit;
+pub mod current_text;
 pub(crate) mod data_loaders;
 mod dataset;
 pub(crate) mod evidence;
@@ -23,10 +24,9 @@ mod per_sample_loops;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
-pub mod silence;
 pub(crate) mod source_queries;
+pub mod suppression;
 pub(crate) mod switched_off;
-pub mod today;
 pub(crate) mod validation;
 pub(crate) mod waits;
 pub(crate) mod what_if;
@@ -38,9 +38,9 @@ use evidence::Evidence;
 use finding::Finding;
 use ridgeline_graph::calls::calls;
 use ridgeline_optimize::facts::Probes;
-use ridgeline_optimize::probe_list::Wanted;
+use ridgeline_optimize::probe_list::ProbeKinds;
 use ridgeline_optimize::rewrite::program::Program;
-use ridgeline_optimize::study::Subject;
+use ridgeline_optimize::study::RecordedRun;
 use ridgeline_python::semantics::project::Modules;
 use ridgeline_python::semantics::{Entry, Project};
 
@@ -51,12 +51,12 @@ const MIN_TASKS_FOR_THREADS: usize = 20_000;
 /// text, as it ran or as it is now: a rule reports nothing about a line that has changed since.
 /// Costs that no probe measured come from the cost model.
 pub fn diagnose(
-    subject: &Subject,
+    run: &RecordedRun,
     probes: &Probes,
     project: &dyn Project,
     entry: &Entry,
 ) -> Vec<Finding> {
-    let graph = &subject.recorded.graph;
+    let graph = &run.recorded.graph;
     let is_large = graph.tasks.len() >= MIN_TASKS_FOR_THREADS;
     let read = || Modules::read(project, entry);
     let sum_work = || {
@@ -71,21 +71,21 @@ pub fn diagnose(
     let run_rules = || {
         // A `Program` caches its answers and is not shared: each thread has one.
         let program = Program::new(&modules, project, entry);
-        let evidence = Evidence::new(subject, probes, &program, &work);
+        let evidence = Evidence::new(run, probes, &program, &work);
         let mut found = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(rule) = rules::ALL.get(at) else { return found };
             let measured = rule.measured(&evidence).into_iter();
             let measured = measured.map(|finding| Finding { is_measured: true, ..finding });
-            let measured = measured.map(|finding| limit_cost(finding, &subject.profile));
+            let measured = measured.map(|finding| limit_cost(finding, &run.profile));
             found.extend(measured.map(|finding| (at, finding)));
         }
     };
     let (mut found, others) = join(is_large, run_rules, run_rules);
     found.extend(others);
     found.sort_by(|(a_rule, one), (b_rule, other)| {
-        let weight = |finding: &Finding| severity::weight(finding, &subject.profile);
+        let weight = |finding: &Finding| severity::weight(finding, &run.profile);
         weight(other).total_cmp(&weight(one)).then(a_rule.cmp(b_rule))
     });
     found.into_iter().map(|(_, finding)| finding).collect()
@@ -108,10 +108,10 @@ fn join<A, B: Send>(
 }
 
 /// Returns the operators to probe in isolation, to refine the costs of these findings.
-pub fn wanted(findings: &[Finding]) -> Wanted {
+pub fn probes_for(findings: &[Finding]) -> ProbeKinds {
     let has_finding_of =
         |rules: &[&str]| findings.iter().any(|finding| rules.contains(&finding.rule));
-    Wanted {
+    ProbeKinds {
         types: false,
         layouts: has_finding_of(&["channels-last-missed"]),
         switches: has_finding_of(&[
@@ -126,12 +126,16 @@ pub fn wanted(findings: &[Finding]) -> Wanted {
 }
 
 /// Returns the findings of the source text, without a measurement.
-pub fn read(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
-    read_until(project, entry, &|| false)
+pub fn diagnose_source(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+    diagnose_source_until(project, entry, &|| false)
 }
 
-/// Like [`read`], but stops early when `stop` returns true.
-pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool) -> Vec<Finding> {
+/// Like [`diagnose_source`], but stops early when `stop` returns true.
+pub fn diagnose_source_until(
+    project: &dyn Project,
+    entry: &Entry,
+    stop: &dyn Fn() -> bool,
+) -> Vec<Finding> {
     let modules = Modules::read(project, entry);
     if stop() {
         return Vec::new();

@@ -8,7 +8,7 @@ use tree_sitter::Node;
 
 use super::branches;
 use super::parameter_loops::{iterates_over_parameters, updates_each_parameter};
-use ridgeline_optimize::rewrite::mend::layers::layer;
+use ridgeline_optimize::rewrite::fixes::layers::layer;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{
     callee, calls_in, object_of, reads, targets, within, written,

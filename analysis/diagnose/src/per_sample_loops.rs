@@ -12,7 +12,7 @@ use super::loop_cost::{LoopCost, Replacement, is_alike, lines, saved_ns, trips};
 use super::loops::{self, Loop};
 use super::source_queries::{iterates_over_validation, loops_around};
 use ridgeline_graph::graph::TaskId;
-use ridgeline_optimize::rewrite::mend::validation::trains;
+use ridgeline_optimize::rewrite::fixes::validation::trains;
 use ridgeline_optimize::rewrite::models::{Models, body_of};
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{

@@ -3,7 +3,7 @@
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
-use super::finding::Place;
+use super::finding::SourceLine;
 use ridgeline_optimize::rewrite::program::{Program, Scope};
 use ridgeline_optimize::rewrite::syntax::{callee, statement_of, within, written};
 use ridgeline_python::semantics::gather::named_children;
@@ -101,8 +101,8 @@ fn is_body(node: Node<'_>) -> bool {
 }
 
 /// Converts a line of the current text to the form that findings use.
-pub(crate) fn place(program: &Program<'_>, module: usize, line: u32) -> Place {
-    Place { path: program.module(module).path.clone(), line }
+pub(crate) fn place(program: &Program<'_>, module: usize, line: u32) -> SourceLine {
+    SourceLine { path: program.module(module).path.clone(), line }
 }
 
 /// The first and the last line of the statement that contains a node.

@@ -6,14 +6,14 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 use super::evidence::Evidence;
-use super::finding::{Cost, Finding, Place};
+use super::finding::{Cost, Finding, SourceLine};
 use super::host_spans::HostSpans;
 use super::source_queries::{
     callers, first_node, is_validation_name, is_without_gradients, iterates_over_validation,
     loops_around, may_be_called_without_gradients, nodes_of_line, place,
 };
-use ridgeline_optimize::rewrite::mend::losses::Losses;
-use ridgeline_optimize::rewrite::mend::validation::{forward_that_goes_back, trains};
+use ridgeline_optimize::rewrite::fixes::losses::Losses;
+use ridgeline_optimize::rewrite::fixes::validation::{forward_that_goes_back, trains};
 use ridgeline_optimize::rewrite::models::Models;
 use ridgeline_optimize::rewrite::program::{Program, Scope};
 use ridgeline_optimize::rewrite::syntax::{
@@ -49,7 +49,7 @@ pub(crate) fn found_in_recording(
     evidence: &Evidence<'_>,
     wrong: impl Fn(&Validation<'_>) -> bool,
     cost: impl Fn(&HostSpans) -> Option<Cost>,
-    finding: fn(Place, Option<Cost>) -> Finding,
+    finding: fn(SourceLine, Option<Cost>) -> Finding,
 ) -> Vec<Finding> {
     let mut wrong: Vec<Validation<'_>> =
         observed_validations(evidence).into_iter().filter(wrong).collect();
@@ -67,7 +67,7 @@ pub(crate) fn found_in_recording(
 pub(crate) fn found_in_text(
     program: &Program<'_>,
     wrong: impl Fn(&SourceValidation<'_>) -> bool,
-    finding: fn(Place, Option<Cost>) -> Finding,
+    finding: fn(SourceLine, Option<Cost>) -> Finding,
 ) -> Vec<Finding> {
     let found = source_validations(program).into_iter().filter(wrong);
     found.map(|one| finding(place(program, one.module, one.line), None)).collect()

@@ -55,14 +55,14 @@ impl<'a> Evidence<'a> {
         let precision = settings.and_then(|settings| settings.matmul_precision.as_deref());
         let convolutions = settings.and_then(|settings| settings.cudnn_tf32);
         Options {
-            tf32_products: precision.is_some_and(|precision| precision != "highest"),
+            tf32_matmuls: precision.is_some_and(|precision| precision != "highest"),
             tf32_convolutions: convolutions.unwrap_or(Options::default().tf32_convolutions),
         }
     }
 
     /// The device that ran the iteration, or `None` if it is not in the device table.
     pub(crate) fn device(&self) -> Option<&'a DeviceSpec> {
-        self.subject.device.as_ref().ok()
+        self.run.device.as_ref().ok()
     }
 
     /// Everything known in addition to the graph, or `None` if the device is unknown.
@@ -79,8 +79,8 @@ impl<'a> Evidence<'a> {
 
     fn facts_on(&self, device: &'a DeviceSpec) -> Facts<'a> {
         Facts {
-            profile: &self.subject.profile,
-            manifest: self.subject.manifest.as_ref(),
+            profile: &self.run.profile,
+            manifest: self.run.manifest.as_ref(),
             device,
             options: self.options(),
             probes: self.probes,
@@ -92,7 +92,7 @@ impl<'a> Evidence<'a> {
     /// simulation does not reproduce the iteration well enough. This changes and simulates the
     /// whole graph: call it only for what can matter.
     pub(crate) fn what_if(&self, name: &str) -> Option<Savings> {
-        let recorded = &self.subject.recorded;
+        let recorded = &self.run.recorded;
         if !self.is_replayed() {
             return None;
         }

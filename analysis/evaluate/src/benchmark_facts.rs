@@ -15,12 +15,12 @@ pub struct Benchmark {
     /// Units counted in the throughput (such as tokens) for each sample of a batch.
     pub counted_per_sample: f64,
     /// How gradients are exchanged, and other differences with several GPUs.
-    pub way: Way,
+    pub way: MultiGpuBehavior,
 }
 
 /// The behavior of the program with several GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum MultiGpuBehavior {
     /// All-reduces gradients.
     Exchange,
     /// The same, and each step waits for the input of the slowest GPU: one worker process for each
@@ -38,7 +38,7 @@ pub enum Way {
 pub struct Unpublished {
     /// GNMT's throughput counts tokens of both languages: tokens in a pair of sentences.
     pub gnmt_tokens: f64,
-    /// Milliseconds that a step of a program with [`Way::ExchangeAndFeed`] waits for each sample of
+    /// Milliseconds that a step of a program with [`MultiGpuBehavior::ExchangeAndFeed`] waits for each sample of
     /// each additional GPU.
     pub feeding_milliseconds: f64,
 }
@@ -62,12 +62,21 @@ const ALL: [Benchmark; 10] = [
     exchanging("gnmt", 159.6e6, true, GNMT_TOKENS),
     exchanging("ncf", 31.8e6, false, 1.0),
     // Counts frames of 256 samples at 22,050 Hz; a clip of LJSpeech is 6.57 s long on average.
-    Benchmark { way: Way::ExchangeAndFeed, ..exchanging("tacotron2", 28.2e6, false, 566.0) },
+    Benchmark {
+        way: MultiGpuBehavior::ExchangeAndFeed,
+        ..exchanging("tacotron2", 28.2e6, false, 566.0)
+    },
     // Counts audio samples: `--segment-length 8000`.
     exchanging("waveglow", 268.0e6, false, 8_000.0),
     // Counts tokens: `--tgt_len`.
-    Benchmark { way: Way::Apart, ..exchanging("transformerxlbase", 192e6, false, 192.0) },
-    Benchmark { way: Way::Apart, ..exchanging("transformerxllarge", 247e6, false, 256.0) },
+    Benchmark {
+        way: MultiGpuBehavior::Apart,
+        ..exchanging("transformerxlbase", 192e6, false, 192.0)
+    },
+    Benchmark {
+        way: MultiGpuBehavior::Apart,
+        ..exchanging("transformerxllarge", 247e6, false, 256.0)
+    },
 ];
 
 const fn exchanging(
@@ -76,7 +85,13 @@ const fn exchanging(
     half_gradients: bool,
     counted_per_sample: f64,
 ) -> Benchmark {
-    Benchmark { name, parameters, half_gradients, counted_per_sample, way: Way::Exchange }
+    Benchmark {
+        name,
+        parameters,
+        half_gradients,
+        counted_per_sample,
+        way: MultiGpuBehavior::Exchange,
+    }
 }
 
 /// Returns the model with this name.
@@ -89,15 +104,15 @@ impl Benchmark {
     /// size on each.
     pub fn feeding_milliseconds(&self, batch: f64, unpublished: &Unpublished) -> f64 {
         match self.way {
-            Way::ExchangeAndFeed => unpublished.feeding_milliseconds * batch,
-            Way::Exchange | Way::Apart => 0.0,
+            MultiGpuBehavior::ExchangeAndFeed => unpublished.feeding_milliseconds * batch,
+            MultiGpuBehavior::Exchange | MultiGpuBehavior::Apart => 0.0,
         }
     }
 
     /// Bytes of gradients that are all-reduced.
     pub fn gradient_bytes(&self, half: bool) -> f64 {
         match self.way {
-            Way::Apart => 0.0,
+            MultiGpuBehavior::Apart => 0.0,
             _ if half && self.half_gradients => 2.0 * self.parameters,
             _ => 4.0 * self.parameters,
         }

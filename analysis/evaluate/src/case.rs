@@ -79,7 +79,7 @@ impl Case {
     }
 
     /// Predicts, and then compares with the measurement.
-    pub fn judge(&self, lists: &dyn ListSource) -> Judged {
+    pub fn judge(&self, lists: &dyn ListSource) -> CaseResult {
         let prediction = self.task.predict(lists).and_then(|prediction| {
             let value = prediction.milliseconds.value;
             if value.is_finite() && value > 0.0 {
@@ -88,7 +88,7 @@ impl Case {
                 Err(Unanswered::new("the prediction is no time", format!("{value}")))
             }
         });
-        Judged {
+        CaseResult {
             label: self.label.clone(),
             group: self.group.clone(),
             measured_milliseconds: self.measured_milliseconds,
@@ -99,7 +99,7 @@ impl Case {
 
 /// A case with its prediction and its measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct CaseResult {
     /// The name of the case.
     pub label: String,
     /// The group of the case.
@@ -110,7 +110,7 @@ pub struct Judged {
     pub outcome: Result<Prediction, Unanswered>,
 }
 
-impl Judged {
+impl CaseResult {
     /// Returns |predicted / measured - 1|, if there is a prediction.
     pub fn error(&self) -> Option<f64> {
         let prediction = self.outcome.as_ref().ok()?;

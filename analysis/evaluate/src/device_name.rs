@@ -7,7 +7,7 @@ use ridgeline_devices::device_table::DeviceTable;
 /// A device, and whether it is exactly the named variant: for example, the table has a V100 with 16
 /// GB, but 32 GB were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Named<'a> {
+pub struct DeviceMatch<'a> {
     /// The row of the table.
     pub device: &'a DeviceSpec,
     /// Whether every word of the name is in the device's name.
@@ -16,7 +16,7 @@ pub struct Named<'a> {
 
 /// Returns the device with this name. `None` if the table does not have the model. A model is its
 /// number with the letters around it, and never matches approximately.
-pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
+pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<DeviceMatch<'a>> {
     named_with_power(name, None, table)
 }
 
@@ -26,7 +26,7 @@ pub fn named_with_power<'a>(
     name: &str,
     watts: Option<f64>,
     table: &'a DeviceTable,
-) -> Option<Named<'a>> {
+) -> Option<DeviceMatch<'a>> {
     const MAX_LENGTH: usize = 100;
     if name.len() > MAX_LENGTH {
         return None;
@@ -60,9 +60,13 @@ fn without_first_word(name: &str) -> Option<&str> {
 }
 
 /// Returns the device of a name without a prefix.
-fn named_exactly<'a>(plain: &str, watts: Option<f64>, table: &'a DeviceTable) -> Option<Named<'a>> {
+fn named_exactly<'a>(
+    plain: &str,
+    watts: Option<f64>,
+    table: &'a DeviceTable,
+) -> Option<DeviceMatch<'a>> {
     if let Some(device) = table.find(plain) {
-        return Some(Named { device, exact: true });
+        return Some(DeviceMatch { device, exact: true });
     }
     let wanted = words(plain);
     let mut best: Option<(usize, f64, usize, &DeviceSpec)> = None;
@@ -90,7 +94,7 @@ fn named_exactly<'a>(plain: &str, watts: Option<f64>, table: &'a DeviceTable) ->
         }
     }
     let (shared, _, _, device) = best?;
-    Some(Named { device, exact: shared == wanted.len() })
+    Some(DeviceMatch { device, exact: shared == wanted.len() })
 }
 
 /// Vendors and brand names, which do not identify the model.

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use serde::Serialize;
 
-use super::case::Judged;
+use super::case::CaseResult;
 use super::error_statistics::{ErrorStatistics, error_statistics};
-use super::questions::{Bar, Question};
+use super::questions::{Question, TargetErrors};
 use super::trivial::{self, Guess};
 use ridgeline_base::printable::printable;
 
@@ -45,7 +45,7 @@ pub struct Answer {
     /// The question as text.
     pub title: &'static str,
     /// The errors to reach.
-    pub bar: Bar,
+    pub bar: TargetErrors,
     /// Groups of cases; if there are several, the first has all cases.
     pub groups: Vec<Group>,
     /// Cases without a prediction, by reason.
@@ -111,10 +111,10 @@ impl Answer {
     /// Creates the result of a question from its judged cases.
     pub fn new(
         question: &dyn Question,
-        judged: &[Judged],
+        judged: &[CaseResult],
         passed_over: Vec<(String, usize)>,
     ) -> Answer {
-        let mut by_group: BTreeMap<&str, Vec<&Judged>> = BTreeMap::new();
+        let mut by_group: BTreeMap<&str, Vec<&CaseResult>> = BTreeMap::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for case in judged {
             by_group.entry(&case.group).or_default().push(case);
@@ -124,7 +124,7 @@ impl Answer {
             }
         }
         let mut groups = Vec::new();
-        let whole_iterations: Vec<&Judged> =
+        let whole_iterations: Vec<&CaseResult> =
             judged.iter().filter(|case| !case.group.ends_with(" alone")).collect();
         if by_group.len() > 1 {
             groups.push(Group::new("all", &whole_iterations));
@@ -153,7 +153,7 @@ impl Answer {
 }
 
 impl Group {
-    fn new(name: &str, cases: &[&Judged]) -> Group {
+    fn new(name: &str, cases: &[&CaseResult]) -> Group {
         let errors: Vec<f64> = cases.iter().filter_map(|case| case.error()).collect();
         let ranges: Vec<bool> = cases.iter().filter_map(|case| case.in_range()).collect();
         let inside = ranges.iter().filter(|inside| **inside).count();
@@ -184,7 +184,7 @@ impl Group {
 }
 
 impl CaseRow {
-    fn new(case: &Judged) -> CaseRow {
+    fn new(case: &CaseResult) -> CaseRow {
         CaseRow {
             label: case.label.clone(),
             group: case.group.clone(),

@@ -95,7 +95,7 @@ impl TimmFileName {
 
     /// Returns the distance between the versions of torch and of CUDA. An unknown version is far
     /// from all others.
-    pub fn versions_apart(&self, other: &TimmFileName) -> (f64, f64) {
+    pub fn version_distance(&self, other: &TimmFileName) -> (f64, f64) {
         let distance = |one: Option<Version>, two: Option<Version>| match (one, two) {
             (Some(one), Some(two)) => (one.releases() - two.releases()).abs(),
             (None, None) => 0.0,
@@ -203,7 +203,7 @@ mod tests {
         let wanted = parsed("infer-amp-nchw-pt291-cu128-5090.csv");
         let near = parsed("infer-amp-nchw-pt291-cu128-4090.csv");
         let far = parsed("infer-amp-nchw-pt240-cu124-rtx4090.csv");
-        assert!(wanted.versions_apart(&near) < wanted.versions_apart(&far));
+        assert!(wanted.version_distance(&near) < wanted.version_distance(&far));
         assert!(wanted.runs_like(&far));
         assert!(!wanted.runs_like(&parsed("infer-amp-nchw-pt291-cu128-4090-dynamo.csv")));
     }

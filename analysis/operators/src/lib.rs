@@ -6,10 +6,10 @@
 //!
 //! It does not know the order of the operators or the lines that called them.
 
+pub mod matmul_kernel;
 pub mod op_cost;
 pub mod op_list;
 pub mod operator;
-pub mod product_kernel;
 pub mod range;
 pub mod recorded_step;
 pub mod step_cost;

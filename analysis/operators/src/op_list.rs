@@ -201,14 +201,14 @@ pub struct Memory {
     /// Index into [`OpList::ops`] of the operator at the peak.
     pub peak_op: Option<u32>,
     /// Allocations alive at the peak.
-    pub at_peak: Vec<Held>,
+    pub at_peak: Vec<PeakAllocation>,
     /// Weights, buffers and optimizer state, allocated before the iteration.
     pub baseline_bytes: u64,
 }
 
 /// Memory allocated at the peak.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct PeakAllocation {
     /// Size in bytes.
     pub bytes: u64,
     /// Category: `weight`, `activation`, `temporary` and so on.

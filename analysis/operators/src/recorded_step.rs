@@ -3,8 +3,8 @@
 //!
 //! `attribution::recorded_step` builds it from a recording.
 
+use super::matmul_kernel::MatmulType;
 use super::operator::Operator;
-use super::product_kernel::ProductType;
 use ridgeline_devices::occupancy::Launch;
 use ridgeline_profile::Device;
 
@@ -72,7 +72,7 @@ pub enum WorkKind {
     /// A kernel that computes.
     Kernel,
     /// A kernel of a matrix multiplication, convolution or attention, recognized by its name.
-    Product(ProductType),
+    Matmul(MatmulType),
     /// A kernel that communicates with other GPUs.
     Communication,
     /// A copy between host and device.

@@ -91,12 +91,12 @@ fn output_shape(name: &str, operator: &Operator) -> Option<Vec<Vec<u64>>> {
     let one = |shape: Vec<u64>| Some(vec![shape]);
     match name {
         "mm" | "bmm" | "matmul" | "mv" | "dot" | "vdot" | "inner" => {
-            one(product_shape(shape(0)?, shape(1)?)?)
+            one(matmul_shape(shape(0)?, shape(1)?)?)
         }
         "addmm" | "addmm_" | "baddbmm" | "baddbmm_" | "addmv" | "_addmm_activation" => {
-            one(product_shape(shape(1)?, shape(2)?)?)
+            one(matmul_shape(shape(1)?, shape(2)?)?)
         }
-        "addbmm" => one(product_shape(shape(1)?, shape(2)?)?.split_off(1)),
+        "addbmm" => one(matmul_shape(shape(1)?, shape(2)?)?.split_off(1)),
         "linear" | "mkldnn_linear" => {
             let mut result = shape(0)?.to_vec();
             *result.last_mut()? = *shape(1)?.first()?;
@@ -159,7 +159,7 @@ fn output_shape(name: &str, operator: &Operator) -> Option<Vec<Vec<u64>>> {
 
 /// Returns the output shape of a `torch.matmul`: matrices in the last two dimensions, batch
 /// dimensions before, which broadcast.
-fn product_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
+fn matmul_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let (rows, a_batch) = match a {
         [_] => (None, &[][..]),
         [batch @ .., rows, _] => (Some(*rows), batch),

@@ -63,7 +63,7 @@ pub fn gpu() -> &'static DeviceSpec {
 }
 
 /// Returns a CPU.
-pub fn processor() -> DeviceSpec {
+pub fn cpu() -> DeviceSpec {
     DeviceSpec { kind: DeviceKind::Cpu, ..gpu().clone() }
 }
 

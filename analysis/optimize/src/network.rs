@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::distributed::all_reduce::{Topology, time_ns};
-use super::distributed::exchange::{self, Plan, Sent};
+use super::distributed::exchange::{self, BucketExchange, Plan};
 use super::facts::Facts;
 use super::optimization::Bound;
 use ridgeline_graph::graph::{Graph, TaskKind};
@@ -118,7 +118,7 @@ pub fn report(recorded: &Recorded, facts: &Facts<'_>) -> Result<NetworkReport, S
         let speedup = efficiency * f64::from(gpus);
         found.scaling.push(Scaling { gpus, step_ns, speedup, efficiency });
     }
-    let bandwidth_for = |limit_ns: f64| requested.least_bandwidth(limit_ns);
+    let bandwidth_for = |limit_ns: f64| requested.min_bandwidth(limit_ns);
     found.bandwidth_for_90_percent = bandwidth_for(alone_ns / MIN_EFFICIENCY)?;
     found.bandwidth_to_gain = bandwidth_for(alone_ns * f64::from(facts.cluster.gpus))?;
     Ok(found)
@@ -128,7 +128,7 @@ pub fn report(recorded: &Recorded, facts: &Facts<'_>) -> Result<NetworkReport, S
 struct Distributed {
     plan: Plan,
     graph: Graph,
-    sent: Vec<Sent>,
+    sent: Vec<BucketExchange>,
 }
 
 impl Distributed {
@@ -157,7 +157,7 @@ impl Distributed {
     }
 
     /// Returns the minimum bandwidth at which a step takes at most `limit_ns`.
-    fn least_bandwidth(&self, limit_ns: f64) -> Result<Option<f64>, String> {
+    fn min_bandwidth(&self, limit_ns: f64) -> Result<Option<f64>, String> {
         let fits = |bandwidth: f64| {
             let schedule = self.run(self.plan.topology.with_bandwidth(bandwidth))?;
             Ok::<bool, String>(schedule.iteration_ns <= limit_ns)
@@ -242,7 +242,7 @@ fn covered(intervals: &[(f64, f64)], start_ns: f64, end_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributed::example::{KERNEL_NS, Known, step};
+    use crate::distributed::example::{ExampleInputs, KERNEL_NS, step};
 
     fn recorded(layers: &[f64]) -> Recorded {
         let graph = step(layers);
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn hidden_and_exposed_time_add_up() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         // The last layer's 50 MB overlap with the first layer's backward kernel, the first layer's
         // follow it: 5 ms each.
         let report = report(&recorded(&[50e6, 50e6]), &known.facts(2, 8, 10e9)).expect("it runs");
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_minimum_bandwidth_is_the_break_even_point() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let recorded = recorded(&[1e9]);
         let report = report(&recorded, &known.facts(2, 8, 10e9)).expect("it runs");
         // Two GPUs beat one if the exchange takes less than a step: 30 ms for 1 GB.
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn efficiency_falls_with_gpus_and_small_gradients_cost_little() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let of = |bytes: f64| {
             report(&recorded(&[bytes, bytes]), &known.facts(4, 8, 10e9)).expect("it runs").scaling
         };

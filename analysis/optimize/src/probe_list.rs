@@ -49,7 +49,7 @@ pub struct ProbeList {
 
 /// The response of the agent.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct ProbeResults {
     /// Measured times.
     pub probes: Probes,
     /// Sentences about what could not run, and why.
@@ -58,7 +58,7 @@ pub struct Answer {
 
 /// The kinds of measurements to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ProbeKinds {
     /// Other element types.
     pub types: bool,
     /// Other memory layouts.
@@ -74,9 +74,9 @@ pub struct Wanted {
     pub cells: bool,
 }
 
-impl Wanted {
+impl ProbeKinds {
     /// All measurements, for what-ifs.
-    pub const ALL: Wanted = Wanted {
+    pub const ALL: ProbeKinds = ProbeKinds {
         types: true,
         layouts: true,
         switches: true,
@@ -85,7 +85,7 @@ impl Wanted {
         cells: true,
     };
     /// No measurements.
-    pub const NONE: Wanted = Wanted {
+    pub const NONE: ProbeKinds = ProbeKinds {
         types: false,
         layouts: false,
         switches: false,
@@ -102,7 +102,7 @@ pub fn probe_list(
     manifest: Option<&Manifest>,
     peak_bytes: Option<u64>,
     seconds: f64,
-    wanted: Wanted,
+    kinds: ProbeKinds,
 ) -> ProbeList {
     let no_settings = Settings::default();
     let settings = manifest.map_or(&no_settings, |manifest| &manifest.settings);
@@ -112,14 +112,14 @@ pub fn probe_list(
         .iter()
         .filter_map(|index| {
             let operator = graph.operators.get(*index as usize)?;
-            Some((*index, variants(operator, is_gpu, settings, wanted)))
+            Some((*index, variants(operator, is_gpu, settings, kinds)))
         })
         .filter(|(_, variants)| variants.len() > 1)
         .take(MAX_OPERATORS)
         .collect();
     let tf32 = settings.matmul_precision.as_deref().is_some_and(|one| one != "highest");
     let mut stand_ins =
-        if wanted.stand_ins { stand_ins(graph, &costliest, tf32) } else { Vec::new() };
+        if kinds.stand_ins { stand_ins(graph, &costliest, tf32) } else { Vec::new() };
     stand_ins.truncate(MAX_STAND_INS);
     for index in stand_ins.iter().flat_map(|one| one.of.iter().copied()) {
         if !operators.iter().any(|(known, _)| *known == index) {
@@ -128,12 +128,12 @@ pub fn probe_list(
     }
     let stand_ins: Vec<Operator> = stand_ins.into_iter().map(|one| one.operator).collect();
     let all = manifest.map(|manifest| manifest.optimizers.as_slice()).unwrap_or_default();
-    let all = if wanted.optimizers { all } else { &[] };
+    let all = if kinds.optimizers { all } else { &[] };
     let optimizers: Vec<(u32, Value)> = (0_u32..)
         .zip(all)
         .filter_map(|(index, optimizer)| Some((index, optimizer_json(manifest?, optimizer)?)))
         .collect();
-    let known = manifest.filter(|_| wanted.cells);
+    let known = manifest.filter(|_| kinds.cells);
     let mut cells = known.map_or_else(Vec::new, |manifest| cells(graph, manifest));
     cells.truncate(MAX_CELLS);
     if operators.is_empty() && optimizers.is_empty() && cells.is_empty() {
@@ -156,8 +156,8 @@ pub fn probe_list(
             "deterministic": settings.deterministic,
         },
         "operators": recorded.chain(others).collect::<Vec<_>>(),
-        "optimizers": optimizers.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
-        "cells": cells.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
+        "optimizers": optimizers.iter().map(|(_, requested)| requested).collect::<Vec<_>>(),
+        "cells": cells.iter().map(|(_, requested)| requested).collect::<Vec<_>>(),
     });
     let optimizers = optimizers.iter().map(|(index, _)| *index).collect();
     let cells = cells.iter().map(|(index, _)| *index).collect();
@@ -172,8 +172,8 @@ impl ProbeList {
 
     /// Reads `probes.json`. Values that are missing, invalid, or of another operator than requested
     /// are ignored.
-    pub fn read(&self, answer: &[u8]) -> Answer {
-        let mut found = Answer::default();
+    pub fn read(&self, answer: &[u8]) -> ProbeResults {
+        let mut found = ProbeResults::default();
         if answer.len() > MAX_ANSWER_BYTES {
             return found;
         }
@@ -258,11 +258,11 @@ fn variants(
     operator: &Operator,
     is_gpu: bool,
     settings: &Settings,
-    wanted: Wanted,
+    kinds: ProbeKinds,
 ) -> Vec<Variant> {
     let mut variants = vec![Variant::Same];
     let is_float = |tensor: &Tensor| tensor.element == Some(ElementType::Float32);
-    if wanted.types && operator.input_tensors().any(is_float) {
+    if kinds.types && operator.input_tensors().any(is_float) {
         // A CPU that emulates bfloat16 may take a hundred times as long.
         if settings.bf16_native != Some(false) {
             variants.push(Variant::BFloat16);
@@ -272,11 +272,11 @@ fn variants(
         }
     }
     let is_image = |tensor: &Tensor| tensor.shape.len() == 4 && !tensor.is_channels_last();
-    if wanted.layouts && operator.input_tensors().any(is_image) {
+    if kinds.layouts && operator.input_tensors().any(is_image) {
         variants.push(Variant::ChannelsLast);
     }
     let family = work(operator).map(|work| work.family);
-    if wanted.switches && is_gpu {
+    if kinds.switches && is_gpu {
         let is_single = operator.input_tensors().any(is_float);
         let is_highest = settings.matmul_precision.as_deref() == Some("highest");
         match family {

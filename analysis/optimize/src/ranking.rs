@@ -23,12 +23,12 @@ pub struct WhatIfs {
     /// The best combinations that fit the memory limit.
     pub combinations: Vec<Prediction>,
     /// Optimizations that do not apply, with the reason.
-    pub refusals: Vec<Refused>,
+    pub refusals: Vec<Inapplicable>,
 }
 
 /// An optimization that does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct Inapplicable {
     /// Name on the command line.
     pub name: &'static str,
     /// Title shown to the user.
@@ -68,12 +68,12 @@ pub fn rank_until(
                 candidates.push((*optimization, prediction.speedup().value));
                 found.predictions.push(prediction);
             }
-            Err(NoPrediction::DoesNotApply(why)) => found.refusals.push(Refused {
+            Err(NoPrediction::DoesNotApply(why)) => found.refusals.push(Inapplicable {
                 name: optimization.name(),
                 title: optimization.title(),
                 why,
             }),
-            Err(NoPrediction::Simulation(error)) => found.refusals.push(Refused {
+            Err(NoPrediction::Simulation(error)) => found.refusals.push(Inapplicable {
                 name: optimization.name(),
                 title: optimization.title(),
                 why: error.to_string(),

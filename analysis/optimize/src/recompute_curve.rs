@@ -16,7 +16,7 @@ use ridgeline_graph::simulate;
 use ridgeline_profile::{FileId, ModuleId, Profile};
 
 /// The maximum number of points of a curve, including the unchanged iteration.
-pub const MOST_POINTS: usize = 24;
+pub const MAX_POINTS: usize = 24;
 /// The maximum number of groups tried in each step. The largest are tried.
 const MAX_GROUPS: usize = 64;
 /// The minimum share of the peak that a step has to save to be worth an edit.
@@ -55,7 +55,7 @@ pub fn curve(recorded: &Recorded, facts: &Facts<'_>) -> Vec<Point> {
     for is_edit in [true, false] {
         let offered: Vec<&Group> = all.iter().filter(|group| group.is_direct || !is_edit).collect();
         let steps = greedy(graph, facts.profile, &offered);
-        let each = (MOST_POINTS / 2 / steps.len().max(1)).max(1);
+        let each = (MAX_POINTS / 2 / steps.len().max(1)).max(1);
         let mut before = Set::default();
         for step in steps {
             sets.extend(before.parts(&step, each, facts.profile));
@@ -146,7 +146,7 @@ pub fn greedy<'a>(graph: &Graph, profile: &Profile, offered: &[&'a Group]) -> Ve
     let mut steps: Vec<Set<'a>> = Vec::new();
     let mut now = Set::default();
     let mut peak = timeline.peak(&[]);
-    while steps.len() < MOST_POINTS {
+    while steps.len() < MAX_POINTS {
         let mut best: Option<(f64, f64, Set<'a>)> = None;
         for group in &offered {
             let set = now.with(group, usize::MAX, profile);
@@ -173,14 +173,14 @@ fn pareto_front(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by(|a, b| {
         a.time_ns.total_cmp(&b.time_ns).then(a.peak_bytes.total_cmp(&b.peak_bytes))
     });
-    let mut least_bytes = f64::INFINITY;
+    let mut min_bytes = f64::INFINITY;
     points.retain(|point| {
-        let is_smaller = point.peak_bytes < least_bytes;
-        least_bytes = least_bytes.min(point.peak_bytes);
+        let is_smaller = point.peak_bytes < min_bytes;
+        min_bytes = min_bytes.min(point.peak_bytes);
         is_smaller
     });
     // Keep the fastest and the one with the least memory.
-    while points.len() > MOST_POINTS {
+    while points.len() > MAX_POINTS {
         let middle = points.len() - 2;
         points.remove(middle);
     }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(last.lines, [LINE]);
         // One layer's activations are complete at a time.
         assert_eq!(last.peak_bytes, WEIGHTS + INNER + 4.0 * OUTPUT);
-        assert!(points.len() <= MOST_POINTS);
+        assert!(points.len() <= MAX_POINTS);
         for pair in points.windows(2) {
             assert!(pair[0].time_ns < pair[1].time_ns && pair[0].peak_bytes > pair[1].peak_bytes);
         }

@@ -9,9 +9,9 @@ use super::optimization::{Optimization, Prediction};
 use super::optimizations;
 use super::ranking::{WhatIfs, rank_until, sort};
 use super::recompute_curve::{Point, curve};
+use ridgeline_devices::cpu::cpu;
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_devices::device_table::DeviceTable;
-use ridgeline_devices::processor::processor;
 use ridgeline_graph::graph::Resource;
 use ridgeline_graph::memory;
 use ridgeline_graph::recorded::{Recorded, TRUSTED_REPLAY};
@@ -23,11 +23,11 @@ use ridgeline_recording::manifest::Manifest;
 /// The name of the optimization for which the recomputation curve is computed.
 const RECOMPUTE: &str = "recompute";
 /// The minimum predicted speedup worth reporting. Two runs of one program differ by less.
-pub const WORTH_TELLING: f64 = 1.02;
+pub const MIN_REPORTED_SPEEDUP: f64 = 1.02;
 
 /// A recorded iteration with its profile and device.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct RecordedRun {
     /// The iteration as a graph.
     pub recorded: Recorded,
     /// Costs by line, module and kernel.
@@ -41,9 +41,9 @@ pub struct Subject {
 
 /// The parameters of a study.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct StudyOptions<'a> {
     /// Names of the optimizations. Empty means all.
-    pub wanted: &'a [&'a str],
+    pub optimizations: &'a [&'a str],
     /// The maximum peak memory of combinations, in bytes.
     pub memory_limit: Option<f64>,
     /// The machines for data-parallel training.
@@ -100,7 +100,7 @@ pub fn device_of(
     cores: u32,
 ) -> Result<DeviceSpec, String> {
     if !ran_on_gpu {
-        return Ok(processor(Some(profile), cores));
+        return Ok(cpu(Some(profile), cores));
     }
     let name = &profile.device.name;
     if name.is_empty() || name == "unknown" {
@@ -112,17 +112,22 @@ pub fn device_of(
     })
 }
 
-impl Subject {
+impl RecordedRun {
     /// Predicts the effects of the optimizations. Stops early when `stop` returns true.
     ///
     /// # Errors
     /// Fails if the GPU is unknown, with a sentence without a full stop.
-    pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Result<Study, String> {
+    pub fn study(
+        &self,
+        question: &StudyOptions<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Study, String> {
         let facts = self.facts(question)?;
-        let wants_recompute = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
+        let wants_recompute =
+            question.optimizations.is_empty() || question.optimizations.contains(&RECOMPUTE);
         let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
         let what_ifs =
-            rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
+            rank_until(&self.recorded, &facts, question.optimizations, question.memory_limit, stop);
         Ok(Study {
             device: self.profile.device.display_name().into_owned(),
             batch_size: self.profile.iteration.batch_size.filter(|size| *size > 0),
@@ -144,11 +149,11 @@ impl Subject {
     ///
     /// # Errors
     /// The reason why this is unknown: a sentence without a full stop.
-    pub fn network(&self, question: &Question<'_>) -> Result<NetworkReport, String> {
+    pub fn network(&self, question: &StudyOptions<'_>) -> Result<NetworkReport, String> {
         network::report(&self.recorded, &self.facts(question)?)
     }
 
-    fn facts<'a>(&'a self, question: &Question<'a>) -> Result<Facts<'a>, String> {
+    fn facts<'a>(&'a self, question: &StudyOptions<'a>) -> Result<Facts<'a>, String> {
         Ok(Facts {
             profile: &self.profile,
             manifest: self.manifest.as_ref(),
@@ -242,7 +247,7 @@ impl Study {
             let Some(one) = known.filter(|one| one.can_combine() && !one.is_research()) else {
                 continue;
             };
-            let is_worthwhile = prediction.speedup().value >= WORTH_TELLING;
+            let is_worthwhile = prediction.speedup().value >= MIN_REPORTED_SPEEDUP;
             let is_compatible = best
                 .iter()
                 .all(|(_, other)| other.is_compatible_with(one) && one.is_compatible_with(*other));

@@ -11,7 +11,7 @@ use ridgeline_operators::recorded_step::{RecordedStep, WorkKind};
 
 /// The iteration to compare.
 #[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
+pub enum ComparisonInput<'a> {
     /// An iteration that ran.
     Recorded(&'a RecordedStep),
     /// An estimated iteration: its operators, and their memory.
@@ -195,28 +195,28 @@ impl Comparison {
 }
 
 /// Compares the subject on every device of the table. `None` if it has no operators.
-pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> {
+pub fn compare(subject: ComparisonInput<'_>, table: &DeviceTable) -> Option<Comparison> {
     compare_with_host(subject, table, None)
 }
 
 /// Like [`compare`], with the recorded host time of this machine for each operator in addition to
 /// the computation, in nanoseconds. It is used if no GPU was recorded.
 pub fn compare_with_host(
-    subject: Subject<'_>,
+    subject: ComparisonInput<'_>,
     table: &DeviceTable,
     host_ns_per_operator: Option<f64>,
 ) -> Option<Comparison> {
     let mut notes = notes_on(subject, table);
     let step = step(subject, table, host_ns_per_operator)?;
     let facts = match subject {
-        Subject::Recorded(recorded) => Facts::of_recorded(recorded),
-        Subject::Estimated(list) => Facts::of_estimated(list),
+        ComparisonInput::Recorded(recorded) => Facts::of_recorded(recorded),
+        ComparisonInput::Estimated(list) => Facts::of_estimated(list),
     };
     let from = match step {
         Step::Measured { from, .. } => Some(from),
         Step::Operators(_) => None,
     };
-    let mut most_unknown = 0.0_f64;
+    let mut max_unknown = 0.0_f64;
     let mut launches = 0.0_f64;
     let waiting = match &step {
         Step::Measured { step, .. } => busy_share(step) < MIN_BUSY_SHARE,
@@ -228,7 +228,7 @@ pub fn compare_with_host(
         .filter(|device| device.kind == DeviceKind::Gpu)
         .map(|device| {
             let prediction = step.on(device);
-            most_unknown = most_unknown.max(prediction.unknown_share);
+            max_unknown = max_unknown.max(prediction.unknown_share);
             launches = launches.max(prediction.launches);
             let here = from.is_some_and(|from| from.name == device.name);
             let waits_for_host = waiting || prediction.waits_for_host;
@@ -242,10 +242,10 @@ pub fn compare_with_host(
         let by_time = a.time_ns.value.total_cmp(&b.time_ns.value);
         by_time.then(usd(a).total_cmp(&usd(b)))
     });
-    if most_unknown > MAX_UNKNOWN_SHARE {
+    if max_unknown > MAX_UNKNOWN_SHARE {
         notes.push(format!(
             "Up to {:.0}% of GPU time is in unknown operators, estimated from their bytes",
-            most_unknown * 100.0
+            max_unknown * 100.0
         ));
     }
     notes.extend(rows.iter().filter_map(|row| {
@@ -293,18 +293,18 @@ pub fn compare_with_host(
 /// Returns the subject in its most informative form: measured, if it ran on a known GPU. `None` if it
 /// has no operators.
 pub(crate) fn step<'a>(
-    subject: Subject<'a>,
+    subject: ComparisonInput<'a>,
     table: &'a DeviceTable,
     host_ns_per_operator: Option<f64>,
 ) -> Option<Step<'a>> {
     let mut operators = match subject {
-        Subject::Recorded(recorded) => match table.find(&recorded.device.name) {
+        ComparisonInput::Recorded(recorded) => match table.find(&recorded.device.name) {
             Some(from) if recorded.ran_on_gpu() => {
                 return Some(Step::Measured { step: recorded, from });
             }
             _ => OperatorStep::from(recorded),
         },
-        Subject::Estimated(list) => OperatorStep::from(list),
+        ComparisonInput::Estimated(list) => OperatorStep::from(list),
     };
     let is_sensible = |ns: &f64| ns.is_finite() && *ns > 0.0;
     operators.host_ns_per_operator = host_ns_per_operator.filter(is_sensible);
@@ -312,10 +312,10 @@ pub(crate) fn step<'a>(
 }
 
 /// Notes on what the predictions are based on.
-fn notes_on(subject: Subject<'_>, table: &DeviceTable) -> Vec<String> {
+fn notes_on(subject: ComparisonInput<'_>, table: &DeviceTable) -> Vec<String> {
     let recorded = match subject {
-        Subject::Recorded(recorded) => recorded,
-        Subject::Estimated(list) => {
+        ComparisonInput::Recorded(recorded) => recorded,
+        ComparisonInput::Estimated(list) => {
             let ended_early = list.outcome != ridgeline_operators::op_list::Outcome::Complete;
             let note = "The estimate ended early: later operators are missing";
             return ended_early.then(|| note.to_owned()).into_iter().collect();

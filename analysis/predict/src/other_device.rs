@@ -12,9 +12,9 @@
 use super::replay::Replay;
 use super::wave_scaling::{self, Kernel};
 use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_operators::matmul_kernel::MatmulType;
 use ridgeline_operators::op_cost::{self, Family, Options};
 use ridgeline_operators::op_list::OpList;
-use ridgeline_operators::product_kernel::ProductType;
 use ridgeline_operators::range::Range;
 use ridgeline_operators::recorded_step::{CountedOperator, GpuWork, RecordedStep, WorkKind};
 
@@ -258,11 +258,11 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
     let floor = wave_scaling::FLOOR_NS.min(work.time_ns);
     let ratio = model.and_then(|model| model.ratio);
     match (work.kind, ratio) {
-        (WorkKind::Kernel | WorkKind::Product(_), Some((ratio, spread))) => {
+        (WorkKind::Kernel | WorkKind::Matmul(_), Some((ratio, spread))) => {
             Range::within_factor((work.time_ns * ratio).max(floor) * share, spread)
         }
-        (WorkKind::Product(product), None) => {
-            let ratio = gemm_ratio(product, from, to);
+        (WorkKind::Matmul(matmul), None) => {
+            let ratio = gemm_ratio(matmul, from, to);
             Range::within_factor((work.time_ns * ratio).max(floor) * share, PRODUCT_SPREAD)
         }
         _ => {
@@ -281,9 +281,9 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
 
 /// The ratio for a GEMM without shapes: as if at the ridge point, where compute and bandwidth count
 /// equally.
-fn gemm_ratio(product: ProductType, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
+fn gemm_ratio(matmul: MatmulType, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
     let bandwidth = from.bandwidth_over(to);
-    let rate = match (product.peak(&from.peaks), product.peak(&to.peaks)) {
+    let rate = match (matmul.peak(&from.peaks), matmul.peak(&to.peaks)) {
         (Some(from), Some(to)) => from / to,
         _ => bandwidth,
     };

@@ -125,7 +125,7 @@ pub fn others(bottleneck: &Bottleneck) -> String {
         _ => None,
     };
     let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
-    let worth: Vec<String> = shown(bottleneck)
+    let worth: Vec<String> = shown_savings(bottleneck)
         .filter(|saving| Some(saving.cause) != named && saving.cause != Cause::Host)
         .filter(|saving| saving.share >= (OTHER_MIN_OF_LARGEST * largest).min(OTHER_MIN_SHARE))
         .map(|saving| format!("{} {}", label(saving.cause, on_gpu), units::percent(saving.share)))
@@ -135,7 +135,7 @@ pub fn others(bottleneck: &Bottleneck) -> String {
 
 /// The savings worth a row. The saving for the whole host is included only if it exceeds the saving
 /// for each of its parts.
-pub fn shown(bottleneck: &Bottleneck) -> impl Iterator<Item = &Saving> {
+pub fn shown_savings(bottleneck: &Bottleneck) -> impl Iterator<Item = &Saving> {
     let host_savings = bottleneck.savings.iter().filter(|saving| saving.cause.is_of_host());
     let largest_host_share = host_savings.map(|saving| saving.share).fold(0.0, f64::max);
     bottleneck.savings.iter().filter(move |saving| {

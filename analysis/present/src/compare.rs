@@ -20,7 +20,7 @@ const MAX_NAME: usize = 56;
 
 /// The identity of a run, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Named {
+pub struct RunLabel {
     /// As given on the command line: a path, a commit, `last`.
     pub name: String,
     /// The time of the run, in milliseconds since 1970.
@@ -31,7 +31,7 @@ pub struct Named {
     pub clean: bool,
 }
 
-impl Named {
+impl RunLabel {
     /// `HEAD~1 (a1b2c3d with changes)`.
     fn title(&self) -> String {
         let name = clean(&shorten(&self.name, MAX_NAME));
@@ -48,18 +48,18 @@ impl Named {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Document<'a> {
     schema: u32,
-    runs: [&'a Named; 2],
+    runs: [&'a RunLabel; 2],
     #[serde(flatten)]
     comparison: &'a Comparison,
 }
 
 /// Returns the document of `compare --json`.
-pub fn document<'a>(comparison: &'a Comparison, runs: [&'a Named; 2]) -> Document<'a> {
+pub fn document<'a>(comparison: &'a Comparison, runs: [&'a RunLabel; 2]) -> Document<'a> {
     Document { schema: SCHEMA, runs, comparison }
 }
 
 /// Formats a comparison for the terminal.
-pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String {
+pub fn page(comparison: &Comparison, runs: [&RunLabel; 2], style: Style) -> String {
     let mut page = String::new();
     let mut say = |text: &str| {
         page += text.trim_end();
@@ -244,7 +244,7 @@ fn about(comparison: &Comparison) -> Vec<String> {
             Some(ratio) if ratio < 1.0 => ("faster", test.p_faster),
             _ => ("slower", test.p_slower),
         };
-        let few = if test.can_tell() { "" } else { "; too few to be significant" };
+        let few = if test.can_detect_change() { "" } else { "; too few to be significant" };
         sentences.push(format!(
             "Iteration time: {} over {} and {} iterations, p = {p:.3} for {way}{few}.",
             test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
@@ -292,11 +292,11 @@ mod tests {
     #[test]
     fn a_page() {
         let (before, after) = runs();
-        let commit = |name: &str, clean| Named {
+        let commit = |name: &str, clean| RunLabel {
             name: name.to_owned(),
             commit: Some("a1b2c3d4e5f6".to_owned()),
             clean,
-            ..Named::default()
+            ..RunLabel::default()
         };
         let found = compare(&before, &after);
         let style = Style { color: false, width: 100 };
@@ -331,7 +331,7 @@ mod tests {
         let (before, _) = runs();
         let found = compare(&before, &before);
         let style = Style { color: false, width: 100 };
-        let shown = page(&found, [&Named::default(), &Named::default()], style);
+        let shown = page(&found, [&RunLabel::default(), &RunLabel::default()], style);
         assert!(shown.contains("No significant change in lines."), "{shown}");
         assert!(shown.contains("both runs used the same code"), "{shown}");
         // Changes are unknown between different devices, and from a single timed iteration.
@@ -343,7 +343,7 @@ mod tests {
         };
         for (then, now) in [(before.clone(), other_device), (once(0), once(1_000_000))] {
             let found = compare(&then, &now);
-            let shown = page(&found, [&Named::default(), &Named::default()], style);
+            let shown = page(&found, [&RunLabel::default(), &RunLabel::default()], style);
             let expected = "\nChanges in lines are unknown: too few measurements.\n";
             assert!(shown.contains(expected) && !shown.contains("No lines"), "{shown}");
         }
@@ -351,10 +351,10 @@ mod tests {
         let mut less = before.clone();
         less.lines.retain(|line| line.line != 19);
         let found = compare(&before, &less);
-        let shown = page(&found, [&Named::default(), &Named::default()], style);
+        let shown = page(&found, [&RunLabel::default(), &RunLabel::default()], style);
         let expected = "No significant change in lines; unknown for 1 of them.";
         assert!(shown.contains(expected) && !shown.contains("gone"), "{shown}");
         let empty = compare(&Run::default(), &Run::default());
-        page(&empty, [&Named::default(), &Named::default()], style);
+        page(&empty, [&RunLabel::default(), &RunLabel::default()], style);
     }
 }

@@ -294,7 +294,7 @@ mod tests {
     use ridgeline_devices::device_table::DeviceTable;
     use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
     use ridgeline_operators::recorded_step::{CountedOperator, RecordedStep};
-    use ridgeline_predict::device_comparison::{Subject, compare, compare_with_host};
+    use ridgeline_predict::device_comparison::{ComparisonInput, compare, compare_with_host};
 
     /// A CPU step of one large matrix multiplication, predicted for three GPUs.
     fn comparison() -> Comparison {
@@ -308,7 +308,7 @@ mod tests {
             ..RecordedStep::default()
         };
         let mut comparison =
-            compare(Subject::Recorded(&step), DeviceTable::shipped()).expect("operators");
+            compare(ComparisonInput::Recorded(&step), DeviceTable::shipped()).expect("operators");
         let names = ["T4", "RTX3090", "H100-SXM5-80GB"];
         comparison.rows.retain(|row| names.contains(&row.device.name.as_str()));
         // Fixed values, so that changes of the prediction model do not change the expected output.
@@ -333,7 +333,7 @@ mod tests {
             ..RecordedStep::default()
         };
         let compared = |step: &RecordedStep| {
-            compare(Subject::Recorded(step), DeviceTable::shipped()).expect("operators")
+            compare(ComparisonInput::Recorded(step), DeviceTable::shipped()).expect("operators")
         };
         let mut small = compared(&step);
         let page = table(&small, Style { color: false, width: 200 });
@@ -363,7 +363,7 @@ mod tests {
             operators: vec![CountedOperator { operator: sum, calls: 240.0 }],
             ..RecordedStep::default()
         };
-        let subject = Subject::Recorded(&step);
+        let subject = ComparisonInput::Recorded(&step);
         let compared = compare_with_host(subject, DeviceTable::shipped(), Some(20e3));
         let compared = compared.expect("operators");
         expect!["Overhead-bound on all of these GPUs: launching the 240 kernels of an iteration takes longer than running them. Assumes a CPU as fast as this one: 20 µs per operator (240 operators, as recorded here) and 5.0 µs per launch. This time scales with the CPU's single-thread speed: a CPU half as fast takes twice as long. A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(&overhead(&compared).expect("said"));

@@ -2,7 +2,7 @@
 
 use ridgeline_base::units;
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::study::{Study, WORTH_TELLING};
+use ridgeline_optimize::study::{MIN_REPORTED_SPEEDUP, Study};
 
 use crate::what_ifs::speedup;
 
@@ -26,13 +26,13 @@ pub fn predicted_gain(study: &Study, kind: EditKind) -> Option<Gain> {
     let factor = prediction.speedup().value;
     let memory = prediction.before_peak_bytes.zip(prediction.peak_bytes);
     let memory = memory.map(|(before, after)| after.value / before);
-    let is_faster = factor >= WORTH_TELLING;
-    let is_smaller = memory.is_some_and(|ratio| ratio * WORTH_TELLING < 1.0);
+    let is_faster = factor >= MIN_REPORTED_SPEEDUP;
+    let is_smaller = memory.is_some_and(|ratio| ratio * MIN_REPORTED_SPEEDUP < 1.0);
     if !is_faster && !is_smaller {
         return None;
     }
     let mut text = format!(": ~{}", speedup(factor));
-    if let Some(ratio) = memory.filter(|ratio| (ratio - 1.0).abs() >= WORTH_TELLING - 1.0) {
+    if let Some(ratio) = memory.filter(|ratio| (ratio - 1.0).abs() >= MIN_REPORTED_SPEEDUP - 1.0) {
         text += &format!(", {} memory", units::difference(ratio));
     }
     Some(Gain { speedup: factor, text })

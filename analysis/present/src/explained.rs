@@ -5,13 +5,13 @@ use serde::Serialize;
 use super::page::count;
 use super::share::{share_of, share_of_peak, share_of_whole};
 use ridgeline_base::units;
-use ridgeline_profile::utilization::{Copied, Utilization};
+use ridgeline_profile::utilization::{CopyTotals, Utilization};
 use ridgeline_profile::{ModuleCost, Phase, Profile, Roof};
 
 /// Parts below this share of the iteration, or of peak memory, are not described.
 const MIN_PART_SHARE: f64 = 0.01;
 /// Facts below this share are not shown.
-pub(super) const WORTH_TELLING: f64 = 0.005;
+pub(super) const MIN_REPORTED_SHARE: f64 = 0.005;
 
 /// Whether the GEMMs of a part ran on tensor cores. `None` if there are none, or it is unknown.
 fn tensor_cores(part: &Utilization) -> Option<String> {
@@ -49,11 +49,11 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
             facts.push(format!("{} in PyTorch ops", units::percent(share(part.operator_ns))));
         }
         let exposed = share(part.exposed_communication_ns);
-        if exposed >= WORTH_TELLING {
+        if exposed >= MIN_REPORTED_SHARE {
             facts.push(format!("{} waiting for other ranks", units::percent(exposed)));
         }
         let hidden = share(part.communication_ns) - exposed;
-        if hidden >= WORTH_TELLING {
+        if hidden >= MIN_REPORTED_SHARE {
             facts.push(format!("{} communication overlapped", units::percent(hidden)));
         }
         return facts;
@@ -63,7 +63,7 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         facts.push(format!("GPU busy {}", units::percent(share(part.busy_ns))));
     }
     // The utilization of an almost idle GPU says nothing about the program.
-    let is_busy = share(part.busy_ns) >= WORTH_TELLING;
+    let is_busy = share(part.busy_ns) >= MIN_REPORTED_SHARE;
     if is_busy {
         facts.extend(reached(part, profile.device.roof.as_ref()));
     }
@@ -76,12 +76,12 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         facts.push(format!("{} {launches} ({launch} on the CPU)", count(part.launches)));
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
-        if share(copied.time_ns) >= WORTH_TELLING {
+        if share(copied.time_ns) >= MIN_REPORTED_SHARE {
             let (bytes, time) = (units::bytes(copied.bytes), units::duration(copied.time_ns));
             facts.push(format!("copies {name} {bytes} in {time}"));
         }
     }
-    if share(part.communication_ns) >= WORTH_TELLING {
+    if share(part.communication_ns) >= MIN_REPORTED_SHARE {
         let (all, exposed) = (part.communication_ns, part.exposed_communication_ns);
         let exposed = units::percent(share_of(exposed, all));
         facts.push(format!("communication {} ({exposed} exposed)", units::duration(all)));
@@ -123,7 +123,7 @@ pub fn of_modules<'a>(
 /// Returns when the memory alive at the peak was allocated: `before the step 18 MB · forward 90
 /// MB`. Leaves out negligible amounts. `None` if this is not known.
 pub fn allocation_phases(profile: &Profile) -> Option<String> {
-    let bytes_of = |phase: Option<Phase>| (phase, profile.memory.made.get(phase));
+    let bytes_of = |phase: Option<Phase>| (phase, profile.memory.by_age.get(phase));
     let all = std::iter::once(None).chain(Phase::ALL.map(Some)).map(bytes_of);
     let parts: Vec<String> = all
         .filter(|(_, bytes)| share_of_peak(*bytes, profile) >= MIN_PART_SHARE)
@@ -191,7 +191,7 @@ pub fn utilization_entry(
     let share = |time_ns: f64| (elapsed_ns > 0.0).then(|| finite(share_of(time_ns, elapsed_ns)));
     let [fp32, tf32, fp16] =
         part.of_peaks(profile.device.roof.as_ref()).map(|(_, share)| share.map(finite));
-    let copies = |copied: &Copied| CopyEntry {
+    let copies = |copied: &CopyTotals| CopyEntry {
         calls: finite(copied.calls),
         bytes: finite(copied.bytes),
         ms: milliseconds(copied.time_ns),
@@ -232,13 +232,13 @@ mod tests {
     use super::*;
     use ridgeline_compare::fixture::{TRAIN, profile};
     use ridgeline_profile::MemoryByAge;
-    use ridgeline_profile::utilization::{Done, Metrics};
+    use ridgeline_profile::utilization::{MeasuredWork, Metrics};
 
     #[test]
     fn peak_memory_is_split_by_time_of_allocation() {
         let mut profile = profile(TRAIN).1;
         assert_eq!(allocation_phases(&profile), None);
-        profile.memory.made =
+        profile.memory.by_age =
             MemoryByAge { before: 18_000_000, phases: [0, 90_000_000, 11_000_000, 1_000_000, 0] };
         let expected = "before the step 18 MB · forward 90 MB · backward 11 MB";
         assert_eq!(allocation_phases(&profile).as_deref(), Some(expected));
@@ -250,13 +250,13 @@ mod tests {
         let part = Utilization {
             busy_ns: 62e6,
             kernel_ns: 50e6,
-            fp32: Done { amount: 3e11, time_ns: 10e6 },
-            moved: Done { amount: 9.6e9, time_ns: 10e6 },
+            fp32: MeasuredWork { amount: 3e11, time_ns: 10e6 },
+            moved: MeasuredWork { amount: 9.6e9, time_ns: 10e6 },
             tensor_core_ns: 30e6,
-            other_product_ns: 10e6,
+            other_matmul_ns: 10e6,
             launches: 120.0,
             launch_ns: 1e6,
-            to_device: Copied { calls: 2.0, bytes: 12e6, time_ns: 2e6 },
+            to_device: CopyTotals { calls: 2.0, bytes: 12e6, time_ns: 2e6 },
             communication_ns: 10e6,
             exposed_communication_ns: 4e6,
             ..Utilization::default()

@@ -2,14 +2,14 @@
 //! of output, and the likely cause with a fix.
 
 pub mod advice;
-mod ended;
 pub mod run;
+mod without_exception;
 
 use serde::Serialize;
 
 use self::advice::{Advice, advice};
-pub(super) use self::ended::ended_without_exception;
 use self::run::{Reader, RunFacts};
+pub(super) use self::without_exception::ended_without_exception;
 use super::out_of_memory::OutOfMemory;
 use ridgeline_base::units;
 
@@ -94,7 +94,7 @@ pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
         .collect();
     let advice = advice(failure, reader);
     let mut message = message(failure, reader);
-    let is_silent = ended::ended_without_exception(failure) || failure.kind == "exit";
+    let is_silent = without_exception::ended_without_exception(failure) || failure.kind == "exit";
     if is_silent
         && let Some(last) = own_output(failure, 1).last().filter(|line| !message.ends_with(*line))
     {
@@ -103,7 +103,7 @@ pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
     match &advice {
         Some(advice) => message.push_str(&format!("\n{}", advice.text)),
         None => {
-            if let Some(next) = ended::what_to_do(failure, reader) {
+            if let Some(next) = without_exception::suggestion(failure, reader) {
                 message.push_str(&format!("\n{next}"));
             }
         }
@@ -116,11 +116,13 @@ pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage
     let reader = Reader::Terminal;
     let mut what = String::new();
     let mut frames = failure.frames.iter().rev();
-    if let Some(frame) = frames.next().filter(|_| !ended::ended_without_exception(failure)) {
+    if let Some(frame) =
+        frames.next().filter(|_| !without_exception::ended_without_exception(failure))
+    {
         what.push_str(&format!("{}:{}: ", place(&frame.path), frame.line));
     }
     what.push_str(&message(failure, reader).replace('\n', "\n  "));
-    if !ended::ended_without_exception(failure) {
+    if !without_exception::ended_without_exception(failure) {
         let callers: Vec<&FailureFrame> = frames.collect();
         for frame in callers.iter().take(MAX_CALLERS) {
             let name = shorten(&frame.name, 100);
@@ -143,7 +145,7 @@ pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage
     next.extend(output.iter().map(|line| format!("  | {line}")));
     match advice(failure, reader) {
         Some(advice) => next.push(advice.text),
-        None => next.extend(ended::what_to_do(failure, reader)),
+        None => next.extend(without_exception::suggestion(failure, reader)),
     }
     next.retain(|line| !line.is_empty());
     FailurePage { what, next: next.join("\n") }
@@ -201,7 +203,7 @@ fn progress_before_exit(failure: &RunFailure) -> String {
     };
     match (failure.kind.as_str(), failure.run.iterations) {
         ("syntax", _) | (_, None) => String::new(),
-        _ if ended::ended_without_exception(failure) => String::new(),
+        _ if without_exception::ended_without_exception(failure) => String::new(),
         (_, Some(0)) => format!("{program} exited before its first iteration."),
         (_, Some(1)) => format!("{program} exited after one iteration."),
         (_, Some(seen)) => format!("{program} exited after {seen} iterations."),
@@ -209,8 +211,8 @@ fn progress_before_exit(failure: &RunFailure) -> String {
 }
 
 fn message(failure: &RunFailure, reader: Reader) -> String {
-    if ended::ended_without_exception(failure) {
-        return ended::what(failure, reader);
+    if without_exception::ended_without_exception(failure) {
+        return without_exception::description(failure, reader);
     }
     let text = shorten(failure.message.trim(), MAX_MESSAGE);
     let named = match (failure.error_type.as_str(), text.as_str()) {

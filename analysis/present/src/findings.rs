@@ -7,7 +7,7 @@ use super::share::share_of;
 use super::terminal::Style;
 use ridgeline_base::printable::clean;
 use ridgeline_base::units;
-use ridgeline_diagnose::finding::{Cost, Finding, Place};
+use ridgeline_diagnose::finding::{Cost, Finding, SourceLine};
 use ridgeline_diagnose::severity::{Severity, severity, weight};
 use ridgeline_profile::Profile;
 
@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-fn related((place, message): &(Place, String)) -> RelatedPlace {
+fn related((place, message): &(SourceLine, String)) -> RelatedPlace {
     RelatedPlace { file: place.path.clone(), line: place.line, message: message.clone() }
 }
 
@@ -100,7 +100,7 @@ pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
 
 /// Formats a finding as plain text: the problem with its cost, and the reason on a second line.
 /// Says so if nothing was measured.
-pub fn told(finding: &Finding, profile: Option<&Profile>) -> String {
+pub fn plain_text(finding: &Finding, profile: Option<&Profile>) -> String {
     let why = clean(&finding.why);
     let gap = if why.is_empty() { "" } else { "\n" };
     format!("{}.{gap}{why}", heading(finding, profile))
@@ -214,7 +214,7 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style, all: bool) ->
 
 fn in_terminal(group: &Group<'_>, profile: &Profile, style: Style) -> String {
     let Some((first, others)) = group.findings.split_first() else { return String::new() };
-    let Place { path, line } = &first.at;
+    let SourceLine { path, line } = &first.at;
     let cost = cost(first, profile);
     let cost = cost.map_or_else(|| format!(" ({})", no_cost(first)), |cost| format!(" · {cost}"));
     let mark = mark(group.severity);
@@ -256,9 +256,9 @@ mod tests {
     fn finding(cost: Option<Cost>) -> Finding {
         Finding {
             rule: "hidden-sync",
-            at: Place { path: "train.py".to_owned(), line: 12 },
+            at: SourceLine { path: "train.py".to_owned(), line: 12 },
             related: vec![(
-                Place { path: "net.py".to_owned(), line: 3 },
+                SourceLine { path: "net.py".to_owned(), line: 3 },
                 "it is made here".to_owned(),
             )],
             message: ".item() waits for the GPU".to_owned(),
@@ -273,7 +273,7 @@ mod tests {
     fn in_a_terminal() {
         let other = |rule, line, cost| Finding {
             rule,
-            at: Place { path: "train.py".to_owned(), line },
+            at: SourceLine { path: "train.py".to_owned(), line },
             fix: None,
             ..finding(Some(cost))
         };
@@ -311,11 +311,11 @@ mod tests {
         expect![[r#"
             .item() waits for the GPU: 1.0 ms per iteration (10%), 10 MB of peak memory (1%).
             Python stands still until the GPU is done."#]]
-        .assert_eq(&told(&finding(Some(both)), Some(&profile())));
+        .assert_eq(&plain_text(&finding(Some(both)), Some(&profile())));
         expect![[r#"
             .item() waits for the GPU (not measured).
             Python stands still until the GPU is done."#]]
-        .assert_eq(&told(&finding(None), None));
+        .assert_eq(&plain_text(&finding(None), None));
     }
 
     #[test]

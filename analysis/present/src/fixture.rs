@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ridgeline_compare::fixture::profile;
-use ridgeline_profile::utilization::{Done, Metrics, Utilization};
+use ridgeline_profile::utilization::{MeasuredWork, Metrics, Utilization};
 use ridgeline_profile::{FileId, Phase, Profile};
 use ridgeline_python::SourceIndex;
 
@@ -17,8 +17,8 @@ pub(crate) fn add_utilization(profile: &mut Profile, on_gpu: bool) {
         true => Utilization {
             busy_ns: 0.8 * busy_ns,
             kernel_ns: 0.8 * busy_ns,
-            fp32: Done { amount: 0.03 * busy_ns * 1e6, time_ns: busy_ns },
-            moved: Done { amount: 0.001 * busy_ns * 1e6, time_ns: busy_ns },
+            fp32: MeasuredWork { amount: 0.03 * busy_ns * 1e6, time_ns: busy_ns },
+            moved: MeasuredWork { amount: 0.001 * busy_ns * 1e6, time_ns: busy_ns },
             tensor_core_ns: 0.5 * busy_ns,
             occupied_ns: 0.5 * busy_ns,
             occupancy_known_ns: 0.8 * busy_ns,

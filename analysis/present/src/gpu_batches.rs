@@ -7,7 +7,7 @@ use super::terminal::Style;
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
 use ridgeline_operators::range::Range;
-use ridgeline_predict::batch_size::Whole;
+use ridgeline_predict::batch_size::IntegerRange;
 use ridgeline_predict::device_comparison::Comparison;
 use ridgeline_predict::gpu_batches::{GpuBatch, GpuBatches, Limit};
 
@@ -90,7 +90,7 @@ fn table(batches: &GpuBatches, style: Style) -> String {
 }
 
 /// `~610 (580 to 640)`.
-fn largest(largest: Whole) -> String {
+fn largest(largest: IntegerRange) -> String {
     let [low, value, high] = [largest.low, largest.value, largest.high].map(three_digits);
     format!("~{value} ({low} to {high})")
 }
@@ -192,11 +192,11 @@ struct DocumentRow {
     time_ns: Range,
     samples_per_second: Range,
     usd_per_million_samples: Option<Range>,
-    largest_batch: Option<DocumentWhole>,
+    largest_batch: Option<DocumentRange>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct DocumentWhole {
+struct DocumentRange {
     low: u64,
     value: u64,
     high: u64,
@@ -217,7 +217,7 @@ impl Document {
             time_ns: row.time_ns,
             samples_per_second: row.samples_per_second,
             usd_per_million_samples: row.usd_per_million_samples,
-            largest_batch: row.largest.map(|Whole { low, value, high }| DocumentWhole {
+            largest_batch: row.largest.map(|IntegerRange { low, value, high }| DocumentRange {
                 low,
                 value,
                 high,
@@ -250,7 +250,7 @@ mod tests {
             time_ns: Range::within_factor(milliseconds * 1e6, 1.5),
             samples_per_second: Range::exact(batch_size as f64 * 1e3 / milliseconds),
             usd_per_million_samples: Some(Range::exact(usd)),
-            largest: Some(Whole { low: 15_013, value: 16_496, high: 18_363 }),
+            largest: Some(IntegerRange { low: 15_013, value: 16_496, high: 18_363 }),
         };
         GpuBatches {
             batch_size: 8,

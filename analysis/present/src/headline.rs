@@ -7,7 +7,7 @@
 use super::iteration_times;
 use ridgeline_base::units;
 use ridgeline_base::units::difference;
-use ridgeline_profile::{Before, Estimate, Phase, Profile, Provenance};
+use ridgeline_profile::{Baseline, Estimate, Phase, Profile, Provenance};
 
 /// Changes below this fraction are not shown: they are below the accuracy of the estimate.
 const MIN_CHANGE: f64 = 0.005;
@@ -20,16 +20,16 @@ pub fn headline(profile: &Profile, provenance: Provenance) -> String {
     if let Some(rate) = iteration.samples_per_second() {
         let mark = if iteration.batch_guessed_from.is_some() { "~" } else { "" };
         let text = format!("{mark}{} {}", units::significant(rate), iteration.rate_unit());
-        parts.push(changes.mark_with_change(text, rate, Before::samples_per_second));
+        parts.push(changes.mark_with_change(text, rate, Baseline::samples_per_second));
     } else if iteration.found_by == "module" && iteration.time_ns > 0.0 {
         // The number of samples of a forward pass is unknown.
         let rate = 1e9 / iteration.mean_ns();
-        let rate_before = |before: &Before| Some(1e9 / before.time_ns);
+        let rate_before = |before: &Baseline| Some(1e9 / before.time_ns);
         let text = format!("{} iterations/s", units::significant(rate));
         parts.push(changes.mark(text, rate, rate_before));
     }
     if iteration.time_ns > 0.0 {
-        let time_before = |before: &Before| Some(before.time_ns);
+        let time_before = |before: &Baseline| Some(before.time_ns);
         let text = iteration_times::time(iteration);
         // The change in throughput already implies the change in time.
         let with_change = changes.mark_with_change(text.clone(), iteration.time_ns, time_before);
@@ -64,7 +64,7 @@ pub(super) fn short_headline(
 ) -> String {
     let iteration = &profile.iteration;
     let changes = Changes::of(profile, provenance);
-    let time_of = |before: &Before| Some(before.time_ns);
+    let time_of = |before: &Baseline| Some(before.time_ns);
     let average = if iteration.slow.is_some() { "avg " } else { "" };
     let time = format!("{average}{}", duration(iteration.mean_ns()));
     let time = changes.mark(time, iteration.time_ns, time_of);
@@ -73,8 +73,8 @@ pub(super) fn short_headline(
     }
     let Some(rate) = iteration.samples_per_second() else { return time };
     let text = format!("{}/s", units::significant(rate));
-    let with_change = changes.mark_with_change(text.clone(), rate, Before::samples_per_second);
-    let marked = changes.mark(text, rate, Before::samples_per_second);
+    let with_change = changes.mark_with_change(text.clone(), rate, Baseline::samples_per_second);
+    let marked = changes.mark(text, rate, Baseline::samples_per_second);
     [format!("{time} · {with_change}"), with_change, format!("{time} · {marked}")]
         .into_iter()
         .find(|text| text.chars().count() < limit)
@@ -108,7 +108,7 @@ fn change(before: f64, now: f64) -> Option<String> {
 /// The estimate behind a headline, and the measurement before it.
 struct Changes<'a> {
     estimate: Option<&'a Estimate>,
-    before: Option<&'a Before>,
+    before: Option<&'a Baseline>,
 }
 
 impl<'a> Changes<'a> {
@@ -119,7 +119,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Prefixes the number with `~` if it is estimated.
-    fn mark(&self, text: String, now: f64, of: impl Fn(&Before) -> Option<f64>) -> String {
+    fn mark(&self, text: String, now: f64, of: impl Fn(&Baseline) -> Option<f64>) -> String {
         let before = self.before.and_then(of);
         // For a device other than the measured one, every number is an estimate, even if unchanged.
         let other_device = self.estimate.is_some_and(|estimate| estimate.target.is_some());
@@ -136,7 +136,7 @@ impl<'a> Changes<'a> {
         &self,
         text: String,
         now: f64,
-        of: impl Fn(&Before) -> Option<f64>,
+        of: impl Fn(&Baseline) -> Option<f64>,
     ) -> String {
         let change = self.before.and_then(&of).and_then(|before| change(before, now));
         let text = self.mark(text, now, of);
@@ -167,8 +167,8 @@ mod tests {
         profile
     }
 
-    fn before() -> Before {
-        Before { time_ns: 102e6, batch_size: Some(32), peak_bytes: 3_020_000_000 }
+    fn before() -> Baseline {
+        Baseline { time_ns: 102e6, batch_size: Some(32), peak_bytes: 3_020_000_000 }
     }
 
     #[track_caller]
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn another_batch_size_shows_both_changes() {
-        let before = Before { batch_size: Some(16), time_ns: 50e6, ..before() };
+        let before = Baseline { batch_size: Some(16), time_ns: 50e6, ..before() };
         check(
             Some(Estimate { target: None, before: Some(before) }),
             "~327 samples/s, +2% · ~98 ms, +96% · peak ~3.2 / 23.7 GB, +6%",
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn unchanged_numbers_are_not_marked() {
-        let same = Before { time_ns: 98e6, batch_size: Some(32), peak_bytes: 3_020_000_000 };
+        let same = Baseline { time_ns: 98e6, batch_size: Some(32), peak_bytes: 3_020_000_000 };
         check(
             Some(Estimate { target: None, before: Some(same) }),
             "327 samples/s · 98 ms · peak ~3.2 / 23.7 GB, +6%",

@@ -7,7 +7,7 @@ mod operator_table;
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::explained::WORTH_TELLING;
+use super::explained::MIN_REPORTED_SHARE;
 use super::headline::with_provenance;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
@@ -48,9 +48,9 @@ const MAX_NOTES: usize = 2;
 
 /// Results other than the profile that a hover includes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Beside<'a> {
+pub struct HoverContext<'a> {
     /// The comparison of this profile with other devices, with the user's prices.
-    pub elsewhere: Option<&'a Comparison>,
+    pub device_comparison: Option<&'a Comparison>,
     /// The estimated speedups of optimizations.
     pub what_ifs: Option<&'a Study>,
     /// The findings at the line, each with the measurement it is based on.
@@ -62,7 +62,7 @@ pub struct Beside<'a> {
 /// Returns the hover at `offset`. `None` if nothing was measured or found there.
 pub fn hover(
     profile: &Profile,
-    context: Beside<'_>,
+    context: HoverContext<'_>,
     costs: &CostMap,
     index: &SourceIndex,
     offset: usize,
@@ -159,7 +159,7 @@ fn word_at(text: &str, offset: usize) -> &str {
 
 struct Writer<'a> {
     profile: &'a Profile,
-    context: Beside<'a>,
+    context: HoverContext<'a>,
     costs: &'a CostMap,
     /// The name under the cursor.
     word: &'a str,
@@ -200,8 +200,9 @@ impl Writer<'_> {
         }
         page.gap();
         let phases = Phase::ALL.map(|phase| (phase.name(), iteration.phases.get(phase)));
-        let phases =
-            phases.into_iter().filter(|(_, time)| share_of_whole(*time, profile) >= WORTH_TELLING);
+        let phases = phases
+            .into_iter()
+            .filter(|(_, time)| share_of_whole(*time, profile) >= MIN_REPORTED_SHARE);
         let mut parts: Vec<String> =
             phases.map(|(name, time)| format!("{name} {}", self.time(time))).collect();
         for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(MAX_NOTES) {
@@ -230,7 +231,7 @@ impl Writer<'_> {
         for note in profile.notes.iter().take(MAX_NOTES) {
             page.line(&[text(note.clone())]);
         }
-        if let Some(comparison) = self.context.elsewhere {
+        if let Some(comparison) = self.context.device_comparison {
             devices::in_hover(page, comparison);
         }
     }
@@ -410,7 +411,8 @@ impl Writer<'_> {
     /// `weights 9.0 MB (8%) · activations 90 MB (75%)`.
     fn memory_kinds(&self, memory: &MemoryByKind) -> String {
         let kinds = memory.named().into_iter();
-        let kinds = kinds.filter(|(_, bytes)| share_of_peak(*bytes, self.profile) >= WORTH_TELLING);
+        let kinds =
+            kinds.filter(|(_, bytes)| share_of_peak(*bytes, self.profile) >= MIN_REPORTED_SHARE);
         let parts = kinds.map(|(kind, bytes)| {
             let share = units::percent(share_of_peak(bytes, self.profile));
             format!("{kind} {} ({share})", units::bytes(bytes as f64))

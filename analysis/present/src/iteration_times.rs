@@ -38,8 +38,11 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
             Some(period) => format!("every {} iteration takes {long}", ordinal(period as usize)),
             None => format!("{} of {} iterations take {long}", slow.count, slow.of),
         };
-        let caveat =
-            if slow.are_in_lines { "" } else { "; line costs are those of a typical iteration" };
+        let caveat = if slow.are_whole_periods {
+            ""
+        } else {
+            "; line costs are those of a typical iteration"
+        };
         return Some(format!("typically {typical}, but {frequency}{line}{caveat}"));
     }
     let times = &iteration.timed_ns;
@@ -104,7 +107,7 @@ mod tests {
             slow_ns: 83e6,
             mean_ns: 9.2e6,
             line: Some((FileId(0), 210)),
-            are_in_lines: true,
+            are_whole_periods: true,
         };
         let profile = with(&[], Some(slow));
         assert_eq!(time(&profile.iteration), "9.2 ms on average");
@@ -113,7 +116,8 @@ mod tests {
             Some(slow),
             "typically 2.4 ms, but every 11th iteration takes 83 ms (ppo.py:210)",
         );
-        let irregular = SlowIterations { period: None, line: None, are_in_lines: false, ..slow };
+        let irregular =
+            SlowIterations { period: None, line: None, are_whole_periods: false, ..slow };
         check(
             &[],
             Some(irregular),

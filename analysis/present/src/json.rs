@@ -280,7 +280,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             peak_bytes: Some(profile.memory.peak_bytes).filter(|&bytes| bytes > 0),
             capacity_bytes: profile.memory.capacity_bytes,
             at_peak: kinds(&profile.memory.at_peak),
-            made: bytes_by_age(&profile.memory.made),
+            made: bytes_by_age(&profile.memory.by_age),
             peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
         },
         coverage: Shares {
@@ -420,7 +420,7 @@ fn slow_entry(slow: &SlowIterations, profile: &Profile) -> SlowEntry {
         slow_ms: milliseconds(slow.slow_ns),
         mean_ms: milliseconds(slow.mean_ns),
         line: slow.line.and_then(|at| location(at, profile)),
-        are_in_lines: slow.are_in_lines,
+        are_in_lines: slow.are_whole_periods,
     }
 }
 

@@ -48,7 +48,7 @@ pub struct LensOptions {
     /// Whether the "open panel" lens is shown; requires a panel.
     pub panel: bool,
     /// Whether the lenses of a line are joined, for editors that show only one for each line.
-    pub one_a_line: bool,
+    pub one_per_line: bool,
 }
 
 impl Default for LensOptions {
@@ -61,7 +61,7 @@ impl Default for LensOptions {
             headline: true,
             profile: true,
             panel: false,
-            one_a_line: false,
+            one_per_line: false,
         }
     }
 }
@@ -115,7 +115,7 @@ pub fn lenses<'a>(
     }
     let mut lenses = builder.lenses;
     lenses.sort_by_key(|lens| lens.line);
-    if options.one_a_line {
+    if options.one_per_line {
         lenses.dedup_by(|next, first| {
             let same = next.line == first.line;
             // A click on the headline already runs "profile".
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn one_lens_for_each_line() {
         check(
-            &LensOptions { one_a_line: true, panel: true, ..LensOptions::default() },
+            &LensOptions { one_per_line: true, panel: true, ..LensOptions::default() },
             expect![[r#"
                 ‹85 ms · 85% · 99 MB of peak memory›  class Net(nn.Module):
                 ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)

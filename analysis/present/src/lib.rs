@@ -65,7 +65,7 @@ pub(crate) fn present_everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        let context = hover::Beside::default();
+        let context = hover::HoverContext::default();
         if let Some(hover) = hover::hover(profile, context, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }

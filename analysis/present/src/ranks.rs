@@ -35,11 +35,11 @@ pub fn of_lines<'a>(
 
 /// Returns whether ranks differ by more than two measurements of one rank.
 pub(super) fn is_significant(spread: &Spread) -> bool {
-    spread.width() > MIN_SPREAD * spread.most.1
+    spread.width() > MIN_SPREAD * spread.max.1
 }
 
 fn spread_text(spread: &Spread, ranks: usize) -> String {
-    let mut ends = [spread.least, spread.most];
+    let mut ends = [spread.min, spread.max];
     ends.sort_by_key(|(rank, _)| *rank);
     let ends = ends.map(|(rank, value)| format!("{} on rank {rank}", units::duration(value)));
     let mean = if ranks > 2 {
@@ -125,10 +125,10 @@ pub fn entry(ranks: &Ranks) -> RanksEntry {
         file: line.path.clone(),
         line: line.line,
         mean_ms: milliseconds(line.total_ns.mean),
-        least_ms: milliseconds(line.total_ns.least.1),
-        least_rank: line.total_ns.least.0,
-        most_ms: milliseconds(line.total_ns.most.1),
-        most_rank: line.total_ns.most.0,
+        least_ms: milliseconds(line.total_ns.min.1),
+        least_rank: line.total_ns.min.0,
+        most_ms: milliseconds(line.total_ns.max.1),
+        most_rank: line.total_ns.max.0,
     });
     RanksEntry {
         world_size: ranks.world_size,

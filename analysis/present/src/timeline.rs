@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::panel::SCHEMA;
-use ridgeline_attribution::spans::{RecordedIteration, Span, Track, What, recorded_iteration};
+use ridgeline_attribution::spans::{RecordedIteration, Span, SpanKind, Track, recorded_iteration};
 use ridgeline_base::printable::name;
 use ridgeline_profile::Phase;
 use ridgeline_recording::{Recording, StringId};
 
 /// The maximum number of spans in the panel: more than an iteration of most programs has, but few
 /// enough to scroll smoothly.
-pub const MOST_SPANS: usize = 200_000;
+pub const MAX_SPANS: usize = 200_000;
 
 /// The timeline of one iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -134,9 +134,9 @@ struct Names<'a> {
 impl Names<'_> {
     fn index(&mut self, span: &Span) -> usize {
         let (key, text) = match span.what {
-            What::Named(id) => ((Some(id), None), self.recording.trace.text(id)),
-            What::Phase => ((None, Some(span.phase)), span.phase.name()),
-            What::Idle => ((None, None), "idle"),
+            SpanKind::Named(id) => ((Some(id), None), self.recording.trace.text(id)),
+            SpanKind::Phase => ((None, Some(span.phase)), span.phase.name()),
+            SpanKind::Idle => ((None, None), "idle"),
         };
         *self.known.entry(key).or_insert_with(|| {
             self.texts.push(name(text));

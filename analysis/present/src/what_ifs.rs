@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
     use ridgeline_optimize::accuracy::Sides;
-    use ridgeline_optimize::ranking::{Refused, WhatIfs};
+    use ridgeline_optimize::ranking::{Inapplicable, WhatIfs};
 
     fn prediction(names: &[&str], title: &str, time_ns: Range) -> Prediction {
         Prediction {
@@ -328,7 +328,7 @@ mod tests {
             samples_factor: 4.0,
             ..prediction(&["data-parallel"], "Data parallel", Range::exact(110e6))
         };
-        let refused = |name| Refused { name, title: "", why: "there is no GPU".to_owned() };
+        let refused = |name| Inapplicable { name, title: "", why: "there is no GPU".to_owned() };
         Study {
             device: "NVIDIA H200".to_owned(),
             batch_size: Some(32),

@@ -8,7 +8,7 @@ use ridgeline_operators::range::Range;
 use ridgeline_optimize::accuracy::{Accuracy, Pair};
 use ridgeline_optimize::network::NetworkReport;
 use ridgeline_optimize::optimization::Prediction;
-use ridgeline_optimize::ranking::Refused;
+use ridgeline_optimize::ranking::Inapplicable;
 use ridgeline_optimize::recompute_curve::Point;
 use ridgeline_optimize::study::{Study, optimization};
 use ridgeline_profile::FileId;
@@ -133,7 +133,7 @@ impl Recompute {
 }
 
 impl Refusal {
-    fn of(refused: &Refused) -> Refusal {
+    fn of(refused: &Inapplicable) -> Refusal {
         Refusal { name: refused.name, title: refused.title, why: sentence(&refused.why) }
     }
 }

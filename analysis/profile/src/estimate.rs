@@ -10,12 +10,12 @@ pub struct Estimate {
     pub target: Option<String>,
     /// The baseline of the headline's change: the last measurement, or the estimate of the saved
     /// text for the same device.
-    pub before: Option<Before>,
+    pub before: Option<Baseline>,
 }
 
 /// The headline numbers before an edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Before {
+pub struct Baseline {
     /// Nanoseconds per iteration.
     pub time_ns: f64,
     /// Samples in a batch.
@@ -24,10 +24,10 @@ pub struct Before {
     pub peak_bytes: u64,
 }
 
-impl Before {
+impl Baseline {
     /// Returns the headline numbers of a profile.
-    pub fn of(profile: &Profile) -> Before {
-        Before {
+    pub fn of(profile: &Profile) -> Baseline {
+        Baseline {
             time_ns: profile.iteration.time_ns,
             batch_size: profile.iteration.batch_size,
             peak_bytes: profile.memory.peak_bytes,

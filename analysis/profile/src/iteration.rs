@@ -69,7 +69,7 @@ impl IterationCost {
     /// Returns times whose median is [`Self::time_ns`]: of each iteration, or the mean of each
     /// whole period.
     pub fn comparable_times(&self) -> Vec<f64> {
-        let Some(period) = self.slow.filter(|slow| slow.are_in_lines).and_then(|it| it.period)
+        let Some(period) = self.slow.filter(|slow| slow.are_whole_periods).and_then(|it| it.period)
         else {
             return self.typical_times();
         };

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use bottleneck::Bottleneck;
 pub use device::{Device, MeasuredRoof, Roof};
-pub use estimate::{Before, Estimate};
+pub use estimate::{Baseline, Estimate};
 use exchange::Exchange;
 pub use iteration::{BatchSource, IterationCost};
 pub use memory::{MemoryByAge, MemoryByKind, MemoryCost};

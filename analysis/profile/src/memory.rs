@@ -123,5 +123,5 @@ pub struct MemoryCost {
     /// `peak_at_ns` use its time.
     pub recorded_ns: u64,
     /// Memory at the peak by time of allocation; the sum equals `peak_bytes`.
-    pub made: MemoryByAge,
+    pub by_age: MemoryByAge,
 }

@@ -56,9 +56,9 @@ pub struct Spread {
     /// Mean over all measured ranks; a rank without a value counts as 0.
     pub mean: f64,
     /// The first rank with the minimum, and the minimum.
-    pub least: (u32, f64),
+    pub min: (u32, f64),
     /// The first rank with the maximum, and the maximum.
-    pub most: (u32, f64),
+    pub max: (u32, f64),
 }
 
 impl Spread {
@@ -69,12 +69,12 @@ impl Spread {
             values.clone().reduce(|one, other| if other.1 < one.1 { other } else { one })?;
         let most = values.clone().reduce(|one, other| if other.1 > one.1 { other } else { one })?;
         let sum: f64 = values.map(|(_, value)| value).sum();
-        Some(Spread { mean: sum / count as f64, least, most })
+        Some(Spread { mean: sum / count as f64, min: least, max: most })
     }
 
     /// Returns the maximum minus the minimum.
     pub fn width(&self) -> f64 {
-        self.most.1 - self.least.1
+        self.max.1 - self.min.1
     }
 }
 

@@ -22,12 +22,12 @@ pub struct SlowIterations {
     pub line: Option<(FileId, u32)>,
     /// Whether whole periods were profiled. If so, the costs of lines add up to the mean, otherwise
     /// to the typical iteration.
-    pub are_in_lines: bool,
+    pub are_whole_periods: bool,
 }
 
 impl SlowIterations {
     /// Returns the sum of the costs of lines, in nanoseconds.
     pub fn time_ns(&self) -> f64 {
-        if self.are_in_lines { self.mean_ns } else { self.typical_ns }
+        if self.are_whole_periods { self.mean_ns } else { self.typical_ns }
     }
 }

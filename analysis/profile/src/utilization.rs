@@ -5,14 +5,14 @@ use super::Roof;
 
 /// An amount of work, and the time that kernels (on a CPU: operators) took for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Done {
+pub struct MeasuredWork {
     /// Floating-point operations, or the minimum number of bytes that have to be moved.
     pub amount: f64,
     pub time_ns: f64,
 }
 
-impl Done {
-    fn add(&mut self, other: &Done) {
+impl MeasuredWork {
+    fn add(&mut self, other: &MeasuredWork) {
         self.amount += other.amount;
         self.time_ns += other.time_ns;
     }
@@ -28,7 +28,7 @@ impl Done {
 
 /// Copies in one direction between host and GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Copied {
+pub struct CopyTotals {
     /// Number of copies.
     pub calls: f64,
     /// Total size.
@@ -36,8 +36,8 @@ pub struct Copied {
     pub time_ns: f64,
 }
 
-impl Copied {
-    fn add(&mut self, other: &Copied) {
+impl CopyTotals {
+    fn add(&mut self, other: &CopyTotals) {
         self.calls += other.calls;
         self.bytes += other.bytes;
         self.time_ns += other.time_ns;
@@ -54,20 +54,20 @@ pub struct Utilization {
     /// Sum of the full durations of compute kernels.
     pub kernel_ns: f64,
     /// FP32 outside of tensor cores. Includes the arithmetic of element-wise kernels of any type.
-    pub fp32: Done,
+    pub fp32: MeasuredWork,
     /// FP32 matrix multiplications in TF32.
-    pub tf32: Done,
+    pub tf32: MeasuredWork,
     /// FP16 and BF16 matrix multiplications.
-    pub half: Done,
+    pub half: MeasuredWork,
     /// The minimum number of bytes that operators have to move.
-    pub moved: Done,
+    pub moved: MeasuredWork,
     /// Kernel time of matrix multiplications on tensor cores.
     pub tensor_core_ns: f64,
     /// Kernel time of matrix multiplications without tensor cores.
-    pub other_product_ns: f64,
+    pub other_matmul_ns: f64,
     /// Kernel time of matrix multiplications whose names do not reveal whether they use tensor
     /// cores.
-    pub unknown_product_ns: f64,
+    pub unknown_matmul_ns: f64,
     /// Sum of occupancy times duration over the kernels whose occupancy is known.
     pub occupied_ns: f64,
     /// Sum of the durations of the kernels whose occupancy is known.
@@ -81,9 +81,9 @@ pub struct Utilization {
     /// Host time in synchronization calls after the GPU is done.
     pub wait_ns: f64,
     /// Copies from the host to the GPU.
-    pub to_device: Copied,
+    pub to_device: CopyTotals,
     /// Copies from the GPU to the host.
-    pub to_host: Copied,
+    pub to_host: CopyTotals,
     /// Time of communication kernels. On CPU ranks also the time in which the loop's thread waits
     /// for a collective, and for the whole iteration the time of collectives that overlap with its
     /// operators.
@@ -98,9 +98,9 @@ impl Utilization {
     /// 20% of their time.
     pub fn tensor_cores(&self) -> Option<f64> {
         const MAX_UNKNOWN_SHARE: f64 = 0.2;
-        let known = self.tensor_core_ns + self.other_product_ns;
-        let all = known + self.unknown_product_ns;
-        let is_known = all > 0.0 && self.unknown_product_ns <= MAX_UNKNOWN_SHARE * all;
+        let known = self.tensor_core_ns + self.other_matmul_ns;
+        let all = known + self.unknown_matmul_ns;
+        let is_known = all > 0.0 && self.unknown_matmul_ns <= MAX_UNKNOWN_SHARE * all;
         is_known.then(|| self.tensor_core_ns / known)
     }
 
@@ -134,8 +134,8 @@ impl Utilization {
         self.half.add(&other.half);
         self.moved.add(&other.moved);
         self.tensor_core_ns += other.tensor_core_ns;
-        self.other_product_ns += other.other_product_ns;
-        self.unknown_product_ns += other.unknown_product_ns;
+        self.other_matmul_ns += other.other_matmul_ns;
+        self.unknown_matmul_ns += other.unknown_matmul_ns;
         self.occupied_ns += other.occupied_ns;
         self.occupancy_known_ns += other.occupancy_known_ns;
         self.launches += other.launches;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ridgeline_analysis::attribution::ranks::{rank_cost, side_by_side};
 use ridgeline_analysis::attribution::{attribute, recorded_step};
 use ridgeline_analysis::devices::device_table::DeviceTable;
-use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
-use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::predict::device_comparison::{Comparison, ComparisonInput, compare};
+use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 use ridgeline_analysis::profile::utilization::Utilization;
 use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn predicted_profile(name: &str) -> (Profile, Option<Comparison>) {
     let recording = recording(&root().join("tests/recordings").join(name));
     let profile = attribute(&recording).expect("a profile");
     let step = recorded_step(&recording, &profile);
-    let devices = compare(Subject::Recorded(&step), DeviceTable::shipped());
+    let devices = compare(ComparisonInput::Recorded(&step), DeviceTable::shipped());
     (profile, devices)
 }
 
@@ -90,9 +90,9 @@ fn full_profile() -> Profile {
     profile.kernels.push(KernelCost { occupancy: Some(0.5), ..KernelCost::default() });
     profile.notes.push("a note".to_owned());
     profile.untracked.push(Untracked::default());
-    let products = Utilization { kernel_ns: 1.0, tensor_core_ns: 1.0, ..Utilization::default() };
+    let matmuls = Utilization { kernel_ns: 1.0, tensor_core_ns: 1.0, ..Utilization::default() };
     for module in &mut profile.modules {
-        module.utilization = Some(products);
+        module.utilization = Some(matmuls);
     }
     let mut slow = rank_cost(1, &profile);
     slow.exchange_ns = Some((2e6, 1e6));
@@ -137,6 +137,6 @@ fn the_page_describes_the_predictions_for_other_devices() {
 #[test]
 fn the_page_describes_the_timeline() {
     let recording = recording(&root().join("tests/recordings/conv-cpu"));
-    let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    let timeline = serde_json::to_value(timeline(&recording, 7, MAX_SPANS)).expect("JSON");
     assert_described(&timeline, &example("## The timeline"));
 }

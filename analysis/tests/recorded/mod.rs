@@ -14,7 +14,7 @@ use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::{Subject, device_of};
+use ridgeline_analysis::optimize::study::{RecordedRun, device_of};
 use ridgeline_analysis::python::semantics::{Entry, Project};
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
@@ -60,7 +60,7 @@ pub(crate) fn findings_of(recording: Recording, project: &dyn Project) -> Vec<Fi
     let on_gpu = !recording.trace.activities.is_empty();
     let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2);
     let profile = Arc::new(profile);
-    let subject = Subject { recorded, profile, manifest: recording.manifest, device };
+    let subject = RecordedRun { recorded, profile, manifest: recording.manifest, device };
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
     diagnose::diagnose(&subject, &Probes::default(), project, &entry)
 }

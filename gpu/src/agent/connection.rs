@@ -14,7 +14,7 @@ use super::lines::{Line, next_line};
 use super::protocol::{AgentFacts, FromAgent, PROTOCOL_VERSION, ToAgent};
 use super::{AgentError, AgentOptions, embedded};
 use crate::interpreter::neutral_folder;
-use crate::process::{self, ProcessTree, WhenThisDies};
+use crate::process::{self, OnParentExit, ProcessTree};
 
 /// The longest line that is read. The longest legitimate message is a traceback summary.
 const LINE_LIMIT: usize = 1024 * 1024;
@@ -65,7 +65,7 @@ impl Connection {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut tree =
-            process::spawn(command, WhenThisDies::EndsItself).await.map_err(|source| {
+            process::spawn(command, OnParentExit::EndsItself).await.map_err(|source| {
                 AgentError::Spawn { interpreter: options.interpreter.clone(), source }
             })?;
         let (sender, messages) = mpsc::channel(MESSAGE_QUEUE);

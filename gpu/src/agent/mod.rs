@@ -46,12 +46,12 @@ pub struct AgentOptions {
     pub cuda: bool,
     /// Serve only runs that have a launcher. Nothing is imported before them.
     pub launch: bool,
-    pub patience: Patience,
+    pub patience: Timeouts,
 }
 
 /// Time limits for the agent. Beyond them it is considered stuck and is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// From the start to `ready`, which includes importing torch.
     pub startup: Duration,
     /// From `prepare` to `ready`, which includes the project's imports. Longer than the two minutes
@@ -63,7 +63,7 @@ pub struct Patience {
     pub shutdown: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             startup: Duration::from_secs(120),

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::embedded;
 use super::lines::{Line, next_line};
 use crate::interpreter::neutral_folder;
-use crate::process::{self, ProcessTree, WhenThisDies};
+use crate::process::{self, OnParentExit, ProcessTree};
 
 /// Time limit for importing torch and timm.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(180);
@@ -91,7 +91,7 @@ impl ModelLister {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut tree =
-            process::spawn(command, WhenThisDies::Kill).await.map_err(|error| start(&error))?;
+            process::spawn(command, OnParentExit::Kill).await.map_err(|error| start(&error))?;
         let (Some(input), Some(output)) = (tree.child.stdin.take(), tree.child.stdout.take())
         else {
             return Err(start(&"it has no stdin or stdout"));

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Patience;
+use super::Timeouts;
 use super::connection::{Connection, SendError, truncated};
 use super::protocol::{
     EstimateRequest, FromAgent, Outcome, ProbeRequest, RunEvent, RunOutcome, RunRequest, ToAgent,
@@ -59,7 +59,7 @@ pub(super) struct Run<'a> {
     pub(super) work: Work<'a>,
     pub(super) events: &'a mpsc::Sender<RunEvent>,
     pub(super) cancel: &'a CancellationToken,
-    pub(super) patience: Patience,
+    pub(super) patience: Timeouts,
 }
 
 impl Run<'_> {
@@ -88,7 +88,7 @@ impl Run<'_> {
                     cancelling = true;
                     deadline = deadline.min(Instant::now() + self.patience.grace);
                     if connection.send(&ToAgent::Cancel { id: self.id }).await.is_err() {
-                        return (ended(Outcome::Cancelled, "cancelled"), State::Lost);
+                        return (ended_with(Outcome::Cancelled, "cancelled"), State::Lost);
                     }
                     continue;
                 }
@@ -148,7 +148,7 @@ impl Run<'_> {
                 // Messages of an earlier run, or without meaning here.
                 Some(_) => {}
                 None if cancelling => {
-                    return (ended(Outcome::Cancelled, "cancelled"), State::Lost);
+                    return (ended_with(Outcome::Cancelled, "cancelled"), State::Lost);
                 }
                 None => return (self.lost(connection, started).await, State::Lost),
             }
@@ -162,7 +162,7 @@ impl Run<'_> {
 
     fn timed_out(&self, cancelling: bool) -> Attempt {
         if cancelling {
-            return ended(
+            return ended_with(
                 Outcome::Cancelled,
                 "cancelled; the agent did not respond and was killed",
             );
@@ -172,7 +172,7 @@ impl Run<'_> {
             "the run exceeded its limit of {seconds} s and the agent did not stop it, so both were \
             killed"
         );
-        ended(Outcome::Timeout, message)
+        ended_with(Outcome::Timeout, message)
     }
 
     async fn lost(&self, connection: &mut Connection, started: bool) -> Attempt {
@@ -182,7 +182,7 @@ impl Run<'_> {
         if !recent_output.is_empty() {
             reason = format!("{reason}. Last output: {recent_output}");
         }
-        if started { ended(Outcome::AgentLost, reason) } else { Attempt::NeverStarted(reason) }
+        if started { ended_with(Outcome::AgentLost, reason) } else { Attempt::NeverStarted(reason) }
     }
 }
 
@@ -193,7 +193,7 @@ const MAX_OUTPUT_LINES: usize = 60;
 /// The maximum number of file changes in an outcome.
 const MAX_CHANGES: usize = 500;
 
-fn ended(outcome: Outcome, message: impl Into<String>) -> Attempt {
+fn ended_with(outcome: Outcome, message: impl Into<String>) -> Attempt {
     Attempt::Ended(Box::new(RunOutcome::new(outcome, message)))
 }
 

@@ -3,16 +3,16 @@ use super::*;
 #[test]
 fn statistics_are_the_median_and_deciles() {
     let samples: Vec<f64> = (0..=10).rev().map(f64::from).collect();
-    let measured = Measured::of(&samples).unwrap();
+    let measured = RateStatistics::of(&samples).unwrap();
     assert_eq!((measured.low, measured.median, measured.high), (1.0, 5.0, 9.0));
     assert_eq!(measured.samples, 11);
 }
 
 #[test]
 fn only_finite_samples_count() {
-    assert_eq!(Measured::of(&[]), None);
-    assert_eq!(Measured::of(&[f64::NAN, f64::INFINITY]), None);
-    assert_eq!(Measured::of(&[f64::NAN, 3.0]).unwrap().median, 3.0);
+    assert_eq!(RateStatistics::of(&[]), None);
+    assert_eq!(RateStatistics::of(&[f64::NAN, f64::INFINITY]), None);
+    assert_eq!(RateStatistics::of(&[f64::NAN, 3.0]).unwrap().median, 3.0);
 }
 
 #[test]

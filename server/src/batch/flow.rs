@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Batch, BatchView, Effort, Exploration, Explore, ExploreRequest, Explored};
+use super::{Batch, BatchView, SweepEffort, SweepEnd, SweepRequest, SweepResults, SweepTrigger};
 use crate::documents::DocumentSnapshot;
 use crate::event::{Event, WorkspaceEvent};
 use crate::jobs::{self, Outcome};
@@ -17,8 +17,9 @@ use crate::state::GlobalState;
 
 impl GlobalState {
     /// Queues a batch-size sweep, unless its result is already known.
-    pub(crate) fn explore_batch(&mut self, id: WorkspaceId, effort: Effort) {
-        if self.settings.explore_batch == Explore::OnDemand && effort == Effort::Estimates {
+    pub(crate) fn sweep_batch_sizes(&mut self, id: WorkspaceId, effort: SweepEffort) {
+        if self.settings.explore_batch == SweepTrigger::OnDemand && effort == SweepEffort::Estimates
+        {
             return;
         }
         let memory_limit = self.settings.batch_memory_limit;
@@ -27,18 +28,18 @@ impl GlobalState {
         let Some((generation, measured)) = workspace.measured.first().cloned() else { return };
         // The panel requests the sweep each time it is shown.
         let was_requested = workspace.batch.estimated == Some(generation);
-        if effort == Effort::Estimates && (was_requested || is_busy) {
+        if effort == SweepEffort::Estimates && (was_requested || is_busy) {
             return;
         }
         let key = key_of(&measured, memory_limit);
-        if self.scheduler.want(id, Work::BatchSizes(effort, key)) {
+        if self.scheduler.enqueue(id, Work::BatchSizes(effort, key)) {
             self.workspaces[id].batch.estimated = Some(generation);
             self.feed.changed(id);
         }
     }
 
     /// Starts a batch-size sweep.
-    pub(crate) fn begin_batch_sizes(&mut self, job: &Job, effort: Effort) -> Option<()> {
+    pub(crate) fn begin_batch_sizes(&mut self, job: &Job, effort: SweepEffort) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
         let (generation, request) = self.explore_request(id, effort)?;
@@ -48,18 +49,18 @@ impl GlobalState {
         self.feed.changed(job.owner);
         let (progress, shown) = mpsc::channel::<ProgressEvent>(4);
         let (ended, has_ended) = oneshot::channel();
-        let shows_progress = self.client.shows_progress && effort == Effort::Runs;
+        let shows_progress = self.client.shows_progress && effort == SweepEffort::Runs;
         let showing = shows_progress.then(|| {
             let (title, why) = ("Ridgeline: batch-size sweep".to_owned(), "on request".to_owned());
             let (to_client, token) = (self.to_client.clone(), job.progress_token());
             tokio::spawn(progress::show(to_client, token, title, why, shown, has_ended))
         });
-        let (news, mut received) = mpsc::channel::<Exploration>(4);
+        let (news, mut received) = mpsc::channel::<SweepResults>(4);
         let mut exploring =
-            jobs::spawn(job, self.profiler.explore_batch(request, news, progress, permit));
+            jobs::spawn(job, self.profiler.sweep_batch_sizes(request, news, progress, permit));
         let (events, job) = (self.events.clone(), job.id);
         tokio::spawn(async move {
-            let explored = |found| Event::BatchExplored(job, generation, Box::new(found));
+            let explored = |found| Event::BatchSweepProgressed(job, generation, Box::new(found));
             let outcome = loop {
                 tokio::select! {
                     Some(found) = received.recv() => {
@@ -87,18 +88,18 @@ impl GlobalState {
     }
 
     /// Finds where the batch size is written, without running anything, so that it can be edited.
-    pub(crate) fn look_at_batch(&mut self, id: WorkspaceId) {
+    pub(crate) fn find_batch_site(&mut self, id: WorkspaceId) {
         let (profiler, events) = (self.profiler.clone(), self.events.clone());
-        let Some((generation, request)) = self.explore_request(id, Effort::Estimates) else {
+        let Some((generation, request)) = self.explore_request(id, SweepEffort::Estimates) else {
             return;
         };
         tokio::spawn(async move {
-            if let Some(found) = profiler.look_at_batch(request).await {
+            if let Some(found) = profiler.find_batch_site(request).await {
                 // Sending fails only after the event loop has ended.
                 let _ = events
                     .send(Event::Workspace(
                         id,
-                        WorkspaceEvent::BatchLookedAt(generation, Box::new(found)),
+                        WorkspaceEvent::BatchSiteFound(generation, Box::new(found)),
                     ))
                     .await;
             }
@@ -109,22 +110,22 @@ impl GlobalState {
     fn explore_request(
         &mut self,
         id: WorkspaceId,
-        effort: Effort,
-    ) -> Option<(u64, ExploreRequest)> {
+        effort: SweepEffort,
+    ) -> Option<(u64, SweepRequest)> {
         let memory_limit = self.settings.batch_memory_limit;
         let about = self.workspaces[id].batch.about.clone();
-        let touched = self.touched_in(id);
+        let touched = self.last_edited_in(id);
         let profile = self.request(id, about.or(touched).as_deref());
         let workspace = &mut self.workspaces[id];
         let (generation, measured) = workspace.measured.first().cloned()?;
         // An explicit request measures again.
-        let known = workspace.batch.newest.as_ref().filter(|_| effort != Effort::Runs);
+        let known = workspace.batch.newest.as_ref().filter(|_| effort != SweepEffort::Runs);
         let known = known.filter(|(of, _)| *of == generation).map(|(_, known)| known.clone());
-        Some((generation, ExploreRequest { profile, measured, memory_limit, effort, known }))
+        Some((generation, SweepRequest { profile, measured, memory_limit, effort, known }))
     }
 
     /// Stores what is known without a run. Results of a sweep take precedence.
-    pub(crate) fn batch_looked_at(&mut self, id: WorkspaceId, generation: u64, found: Exploration) {
+    pub(crate) fn set_batch_site(&mut self, id: WorkspaceId, generation: u64, found: SweepResults) {
         let workspace = &mut self.workspaces[id];
         let is_current = workspace.measured.first().is_some_and(|(of, _)| *of == generation);
         let is_known = workspace.batch.newest.as_ref().is_some_and(|(of, _)| *of == generation);
@@ -135,7 +136,7 @@ impl GlobalState {
     }
 
     /// Stores intermediate results of a sweep.
-    pub(crate) fn batch_explored(&mut self, job: JobId, generation: u64, found: Exploration) {
+    pub(crate) fn add_sweep_results(&mut self, job: JobId, generation: u64, found: SweepResults) {
         let running = self.scheduler.running();
         let job = running.filter(|running| running.id == job && !running.is_stopped());
         let Some(id) = job.filter(|job| job.work.slot() == Slot::BatchSizes).map(|job| job.owner)
@@ -154,21 +155,21 @@ impl GlobalState {
     }
 
     /// Handles the end of a sweep.
-    pub(crate) fn batch_sizes_ended(&mut self, job: &Job, outcome: &Outcome) {
+    pub(crate) fn sweep_ended(&mut self, job: &Job, outcome: &Outcome) {
         self.feed.changed(job.owner);
         match outcome {
-            Outcome::BatchSizes(Explored::Done) if !job.is_stopped() => {
+            Outcome::BatchSizes(SweepEnd::Done) if !job.is_stopped() => {
                 self.scheduler.remember(job)
             }
-            Outcome::BatchSizes(Explored::MachineNeeded) if !job.is_stopped() => {
-                self.scheduler.want(job.owner, job.work.clone());
+            Outcome::BatchSizes(SweepEnd::MachineNeeded) if !job.is_stopped() => {
+                self.scheduler.enqueue(job.owner, job.work.clone());
             }
             _ => {}
         }
     }
 
     /// Handles a sweep that was skipped. It may be requested again.
-    pub(crate) fn batch_sizes_skipped(&mut self, owner: WorkspaceId) {
+    pub(crate) fn sweep_skipped(&mut self, owner: WorkspaceId) {
         self.workspaces[owner].batch.estimated = None;
         self.feed.changed(owner);
     }
@@ -177,10 +178,10 @@ impl GlobalState {
     /// measurement.
     pub(crate) fn batch_view(&self, id: WorkspaceId) -> Option<BatchView> {
         let workspace = &self.workspaces[id];
-        let (generation, exploration) = workspace.batch.newest.as_ref()?;
+        let (generation, sweep) = workspace.batch.newest.as_ref()?;
         workspace.measured.first().filter(|(of, _)| of == generation)?;
-        let open = self.open_texts(&exploration.root);
-        Some(BatchView { exploration: exploration.clone(), open })
+        let open = self.open_texts(&sweep.root);
+        Some(BatchView { results: sweep.clone(), open })
     }
 
     /// The open documents below a folder, by path with links resolved.
@@ -206,7 +207,7 @@ impl Batch {
     ) -> bool {
         let is_same = self.key == key_of(measured, memory_limit);
         let known = self.newest.take().filter(|_| is_same);
-        self.newest = known.map(|(_, exploration)| (generation, exploration));
+        self.newest = known.map(|(_, sweep)| (generation, sweep));
         self.newest.is_some()
     }
 }

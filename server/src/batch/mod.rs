@@ -25,7 +25,7 @@ pub(crate) const MAX_BATCH_SIZE: u64 = 16_777_216;
 
 /// When other batch sizes are estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Explore {
+pub(crate) enum SweepTrigger {
     /// When the panel shows the batch sizes.
     #[default]
     Automatic,
@@ -35,7 +35,7 @@ pub(crate) enum Explore {
 
 /// What a sweep may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Effort {
+pub(crate) enum SweepEffort {
     /// Only estimates: in the sandbox, at low priority, and not while the machine is needed.
     #[default]
     Estimates,
@@ -47,7 +47,7 @@ pub(crate) enum Effort {
 
 /// Request for a batch-size sweep.
 #[derive(Clone, Debug)]
-pub(crate) struct ExploreRequest {
+pub(crate) struct SweepRequest {
     /// The profiled project.
     pub profile: ProfileRequest,
     /// The measurement to start from.
@@ -55,14 +55,14 @@ pub(crate) struct ExploreRequest {
     /// The user's limit on the memory of an iteration, in bytes.
     pub memory_limit: Option<u64>,
     /// What the sweep may run.
-    pub effort: Effort,
+    pub effort: SweepEffort,
     /// Results so far.
-    pub known: Option<Arc<Exploration>>,
+    pub known: Option<Arc<SweepResults>>,
 }
 
 /// Why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Explored {
+pub(crate) enum SweepEnd {
     /// It is complete, or it was stopped.
     Done,
     /// Another job needs the machine. The sweep continues later.
@@ -71,7 +71,7 @@ pub(crate) enum Explored {
 
 /// The results of a sweep so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Exploration {
+pub(crate) struct SweepResults {
     /// The project's root.
     pub root: PathBuf,
     /// The entry point, with the batch size that the run chose among several.
@@ -86,12 +86,12 @@ pub(crate) struct Exploration {
     pub message: Option<String>,
 }
 
-impl Exploration {
+impl SweepResults {
     /// The batch-size site in the current text.
     ///
     /// # Errors
     /// The reason why it cannot be edited.
-    pub(crate) fn site_today(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
+    pub(crate) fn current_site(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
         match &self.site {
             Ok(_) => batch_site(sources, &self.entry),
             Err(refusal) => Err(refusal.clone()),
@@ -100,7 +100,7 @@ impl Exploration {
 
     /// The panel's document. `is_measuring` is set while the sweep is running.
     pub(crate) fn for_panel(&self, sources: &Sources, is_measuring: bool) -> BatchSizes {
-        let site = self.site_today(sources);
+        let site = self.current_site(sources);
         let ran = self.evidence.runs.first().map_or(0, |run| run.batch);
         BatchSizes {
             is_measuring,
@@ -123,7 +123,7 @@ impl Exploration {
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The results, and the generation of the measurement they belong to.
-    pub newest: Option<(u64, Arc<Exploration>)>,
+    pub newest: Option<(u64, Arc<SweepResults>)>,
     /// The file whose change caused the last run. It identifies the measured project.
     pub about: Option<PathBuf>,
     /// A hash of the program that `newest` describes.
@@ -137,7 +137,7 @@ pub(crate) struct Batch {
 #[derive(Clone, Debug)]
 pub(crate) struct BatchView {
     /// The results of the sweep.
-    pub exploration: Arc<Exploration>,
+    pub results: Arc<SweepResults>,
     /// The open documents of the project, by path.
     pub open: Vec<(PathBuf, DocumentSnapshot)>,
 }
@@ -146,6 +146,6 @@ impl BatchView {
     /// The current texts.
     pub(crate) fn sources(&self) -> Sources {
         let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
-        Sources::new(&self.exploration.root, texts)
+        Sources::new(&self.results.root, texts)
     }
 }

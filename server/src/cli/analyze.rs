@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use ridgeline_analysis::attribution::part::{MOST_EVENTS, Part, part};
+use ridgeline_analysis::attribution::part::{MAX_EVENTS, Part, part};
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::present::findings;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
         return analyze_recording(args, terminal, style);
     }
     let recording = Recording { trace: read_trace(args)?, ..Recording::default() };
-    let mut summary = match part(&recording.trace, MOST_EVENTS) {
+    let mut summary = match part(&recording.trace, MAX_EVENTS) {
         Part::Whole => {
             let (mut summary, profile) = std::thread::scope(|scope| {
                 let attributed = scope.spawn(|| attribution::attribute(&recording));
@@ -63,7 +63,7 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
             let mut summary = summarize(&recording.trace);
             summary.notes.push(format!(
                 "the bottleneck and the utilization are unknown: the trace has no profiler step \
-                with at most {MOST_EVENTS} events to simulate. Record with a schedule and call \
+                with at most {MAX_EVENTS} events to simulate. Record with a schedule and call \
                 `step()`"
             ));
             summary
@@ -98,11 +98,12 @@ struct Analysis<'a> {
 /// The reason why there are none, as a sentence without a full stop.
 fn found_in(iteration: Iteration, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
     let here = std::env::current_dir().unwrap_or_default();
-    let subject = pipeline::subject(iteration, &here, profile)?;
+    let recorded_run = pipeline::recorded_run(iteration, &here, profile)?;
     let no_texts: HashMap<String, Arc<str>> = HashMap::new();
-    let findings = diagnose::diagnose(&subject, &Probes::default(), &no_texts, &Entry::default());
+    let findings =
+        diagnose::diagnose(&recorded_run, &Probes::default(), &no_texts, &Entry::default());
     // The process ends soon, and freeing hundreds of megabytes piece by piece would only take time.
-    std::mem::forget(subject);
+    std::mem::forget(recorded_run);
     Ok(findings)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(args: &AnnotateArgs, terminal: &Terminal) -> Result<(), Failur
     let profile = &latest.profiled.profile;
     let costs = CostMap::build(profile, at, &source);
     let lines = args.lines.clone().unwrap_or(1..=u32::MAX);
-    terminal.say(latest.heading().trim_end());
+    terminal.note(latest.heading().trim_end());
     terminal.print(&present::annotated_lines(
         profile,
         &costs,

@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use ridgeline_analysis::compare::check::{Budgets, Check, Judged, Status, check, severity_named};
+use ridgeline_analysis::compare::check::{
+    Budgets, Check, CheckInput, Status, check, severity_named,
+};
 use ridgeline_analysis::compare::run::Run;
-use ridgeline_analysis::diagnose::finding::{Finding, Place};
+use ridgeline_analysis::diagnose::finding::{Finding, SourceLine};
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::present::check as present;
 use ridgeline_analysis::present::terminal::Style;
@@ -15,7 +17,7 @@ use serde::Serialize;
 use super::CheckArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{compare, found, output_file, profile, run};
+use super::{compare, output_file, profile, run, run_findings};
 use crate::config::{self, Config, Launcher, Milliseconds, Percent, Size};
 use crate::discover::project_root;
 use crate::pipeline::{self, Pipeline};
@@ -24,7 +26,7 @@ use crate::store::Store;
 use crate::{findings, what_if};
 
 /// The findings of a run, highest cost first, or the reason why there are none.
-type Found = Result<Vec<Finding>, String>;
+type FindingsResult = Result<Vec<Finding>, String>;
 
 /// The default number of timed iterations: enough to separate a change of a few percent from noise.
 const DEFAULT_ITERATIONS: u32 = 7;
@@ -62,12 +64,13 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
     };
     let budgets = options.budgets(&config);
     let baseline = options.baseline(args, &config, &root, &store)?;
-    let judge =
-        |profiled: &Profiled, found: Found| judged(profiled, found, baseline.as_ref(), &budgets);
+    let judge = |profiled: &Profiled, found: FindingsResult| {
+        check_findings(profiled, found, baseline.as_ref(), &budgets)
+    };
     let checked = match is_recording {
         true => pipeline::open(&path)
             .map(|profiled| {
-                let found = findings::of_run(&profiled, &what_if::subject(&profiled));
+                let found = findings::of_run(&profiled, &what_if::recorded_run(&profiled));
                 (judge(&profiled, found), profiled)
             })
             .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), "")),
@@ -81,7 +84,7 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
     }
     // The project folder of a recording is unknown.
     let prefix = if is_recording { String::new() } else { prefix(&profiled.root) };
-    tell(args, &check, &prefix, terminal)?;
+    write_result(args, &check, &prefix, terminal)?;
     match check.items.iter().filter(|item| item.status == Status::Broken).count() {
         0 => Ok(()),
         broken => {
@@ -97,22 +100,23 @@ fn of_program(
     launcher: Option<Launcher>,
     store: &Store,
     terminal: &Terminal,
-    judge: impl Fn(&Profiled, Found) -> Check,
+    judge: impl Fn(&Profiled, FindingsResult) -> Check,
 ) -> Result<(Check, Profiled), Failure> {
     let mut request = profile::request(args.path.as_deref(), args.batch_size, &args.run)?;
     request.overrides.launcher = launcher;
-    request.overrides.least_iterations = DEFAULT_ITERATIONS;
+    request.overrides.min_iterations = DEFAULT_ITERATIONS;
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
         let look = async |profiled: &Profiled| {
-            let subject = what_if::subject(profiled);
-            found::of_fresh_run(&pipeline, &plan, profiled, &subject, &cancel).await
+            let recorded_run = what_if::recorded_run(profiled);
+            run_findings::findings_of_new_run(&pipeline, &plan, profiled, &recorded_run, &cancel)
+                .await
         };
         let mut check = judge(&profiled, look(&profiled).await?);
         if check.is_slow() {
-            terminal.say("Over budget; measuring again to rule out noise.");
+            terminal.note("Over budget; measuring again to rule out noise.");
             let again = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
             check = check.confirmed(&judge(&again, look(&again).await?));
         }
@@ -120,23 +124,28 @@ fn of_program(
     })?
 }
 
-fn judged(profiled: &Profiled, found: Found, baseline: Option<&Run>, budgets: &Budgets) -> Check {
+fn check_findings(
+    profiled: &Profiled,
+    found: FindingsResult,
+    baseline: Option<&Run>,
+    budgets: &Budgets,
+) -> Check {
     let run = Run::of(&profiled.profile);
     let with_severity = |one: Finding| (severity(&one, Some(&profiled.profile)), one);
     let findings = found.map(|found| found.into_iter().map(with_severity).collect::<Vec<_>>());
     let findings = findings.as_deref().map_err(String::as_str);
     let at = place(profiled);
-    check(&Judged { run: &run, baseline, findings, at: &at }, budgets)
+    check(&CheckInput { run: &run, baseline, findings, at: &at }, budgets)
 }
 
 /// The line of the training loop, or else the first line of the first file.
-fn place(profiled: &Profiled) -> Place {
+fn place(profiled: &Profiled) -> SourceLine {
     let profile = &profiled.profile;
     let (file, line) = match profile.iteration.loop_line {
         Some((file, line)) => (profile.files.get(file.0 as usize), line),
         None => (profile.files.first(), 1),
     };
-    Place { path: file.map(|file| file.path.clone()).unwrap_or_default(), line }
+    SourceLine { path: file.map(|file| file.path.clone()).unwrap_or_default(), line }
 }
 
 /// The parsed command line.
@@ -209,8 +218,8 @@ impl CheckOptions {
         ];
         let mut max_findings = self.max_findings.clone();
         for (severity, most) in configured {
-            let is_asked = max_findings.iter().any(|(asked, _)| *asked == severity);
-            max_findings.extend(most.filter(|_| !is_asked).map(|most| (severity, most.get())));
+            let is_configured = max_findings.iter().any(|(configured, _)| *configured == severity);
+            max_findings.extend(most.filter(|_| !is_configured).map(|most| (severity, most.get())));
         }
         let max_regression = own.max_regression.map(Percent::share);
         let standard = Budgets::default();
@@ -264,7 +273,7 @@ fn report_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
         _ => text.and_then(|text| terminal.print(&text)),
     };
     if let Err(why) = written_failure {
-        terminal.say(&format!("note: {}", why.what));
+        terminal.note(&format!("note: {}", why.what));
     }
 }
 
@@ -283,7 +292,12 @@ fn written(format: Format, check: &Check, prefix: &str) -> Result<String, Failur
 }
 
 /// Writes the check to its output. If that is a file, also prints a summary for the log.
-fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> Result<(), Failure> {
+fn write_result(
+    args: &CheckArgs,
+    check: &Check,
+    prefix: &str,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
     let style = |color| Style { color, width: terminal.width() };
     let file = args.output.as_deref().filter(|file| !output_file::is_stdout(Some(file)));
     let is_taken = output_file::is_stdout(args.write_baseline.as_deref());
@@ -300,7 +314,7 @@ fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> R
         }
     };
     if is_taken {
-        terminal.say(page.trim_end());
+        terminal.note(page.trim_end());
         return Ok(());
     }
     terminal.print(&page)

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::base::units;
 use ridgeline_analysis::compare::compare;
-use ridgeline_analysis::compare::run::{NotARun, Run};
-use ridgeline_analysis::present::compare::{Named, document, page};
+use ridgeline_analysis::compare::run::{InvalidRun, Run};
+use ridgeline_analysis::present::compare::{RunLabel, document, page};
 use ridgeline_analysis::present::panel::RunRecord;
 use ridgeline_analysis::present::terminal::Style;
 
@@ -67,10 +67,10 @@ fn with_runs(store: &Store, folder: PathBuf) -> PathBuf {
 }
 
 /// Finds a run by name: an existing file or folder, or else a run of the project's history.
-pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
+pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, RunLabel), Failure> {
     let path = PathBuf::from(name);
     if path.exists() {
-        let named = Named { name: name.to_owned(), ..Named::default() };
+        let named = RunLabel { name: name.to_owned(), ..RunLabel::default() };
         let run = of_path(&profile::absolute(&path)?, store);
         return Ok((run.map_err(|why| Failure::failed(why, NAMES))?, named));
     }
@@ -96,19 +96,19 @@ pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named
         };
         Failure::usage(what, NAMES)
     })?;
-    let kept = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
+    let stored = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
         Failure::failed(
             format!("per-line costs of the run `{name}` are not stored"),
             "Old runs, and runs of earlier versions, have only summary metrics",
         )
     })?;
-    let named = Named {
+    let named = RunLabel {
         name: name.to_owned(),
         when_unix_ms: Some(found.when_unix_ms),
         commit: found.commit,
         clean: found.clean,
     };
-    Ok((kept, named))
+    Ok((stored, named))
 }
 
 /// Reads a run from a document, a recording, a trace, or a project folder (its newest run).
@@ -119,7 +119,9 @@ fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
     if !path.is_dir() {
         match of_document(path).map_err(wrong)? {
             Ok(run) => return Ok(run),
-            Err(NotARun::Newer(version)) => return Err(wrong(NotARun::Newer(version).to_string())),
+            Err(InvalidRun::Newer(version)) => {
+                return Err(wrong(InvalidRun::Newer(version).to_string()));
+            }
             Err(why) => is_no_document = Some(why),
         }
     }
@@ -140,14 +142,14 @@ fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
 ///
 /// # Errors
 /// If it cannot be read.
-fn of_document(file: &Path) -> Result<Result<Run, NotARun>, String> {
+fn of_document(file: &Path) -> Result<Result<Run, InvalidRun>, String> {
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let facts = file.metadata().map_err(unread)?;
     if !facts.is_file() {
         return Err("is not a regular file".to_owned());
     }
     if facts.len() > DOCUMENT_LIMIT {
-        return Ok(Err(NotARun::Form("it is too large".to_owned())));
+        return Ok(Err(InvalidRun::Form("it is too large".to_owned())));
     }
     let mut bytes = Vec::new();
     let opened =
@@ -198,7 +200,7 @@ fn list(runs: &[RunRecord], root: &Path) -> String {
         text += &format!(
             "{name:8}  {}  {:>12}  {:>9}  {:>9}  {:8}  {}\n",
             run.when_unix_ms,
-            format!("{} ago", ago_in_words(ago)),
+            format!("{} ago", format_age(ago)),
             units::duration(run.time_ns),
             units::bytes(run.peak_bytes as f64),
             printable(&format!("{commit}{dirty}")),
@@ -211,7 +213,7 @@ fn list(runs: &[RunRecord], root: &Path) -> String {
 }
 
 /// Formats an age: `3 min`.
-pub(super) fn ago_in_words(milliseconds: u64) -> String {
+pub(super) fn format_age(milliseconds: u64) -> String {
     match milliseconds / 1000 {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds / 60),

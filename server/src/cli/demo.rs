@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_gpu::environment;
-use ridgeline_gpu::interpreter::{self, Consent, Search, Surroundings};
+use ridgeline_gpu::interpreter::{self, Consent, Search, SystemEnvironment};
 use tokio_util::sync::CancellationToken;
 
 use super::DemoArgs;
@@ -57,13 +57,13 @@ pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let sources = show::Sources::read(&profiled);
     let mut text = show::annotated_sources(&profiled, &sources, terminal);
     text.push_str(&show::summary(&profiled, terminal));
-    let subject = what_if::subject(&profiled);
-    let found = findings::of_run(&profiled, &subject);
+    let recorded_run = what_if::recorded_run(&profiled);
+    let found = findings::of_run(&profiled, &recorded_run);
     text.push_str(&show::findings(&profiled, &found, true, terminal));
     if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
         create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
     }
-    report::write(&profiled, &sources, &found, &subject, &store, &file)?;
+    report::write(&profiled, &sources, &found, &recorded_run, &store, &file)?;
     text.push_str(&format!("\nReport: {}\nSource: {}\n", file.display(), root.display()));
     terminal.print(&text)
 }
@@ -84,18 +84,18 @@ async fn find_or_make_python(
         editor: None,
         private: environment::installed(store.cache()),
     };
-    let surroundings =
-        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+    let system =
+        SystemEnvironment { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
     let bar = terminal.spinner("looking for a Python with torch");
     let found = tokio::select! {
         () = cancel.cancelled() => return Err(Failure::interrupted()),
-        found = interpreter::find(&search, &surroundings, Consent::Given) => found,
+        found = interpreter::find(&search, &system, Consent::Given) => found,
     };
     bar.finish_and_clear();
     match found.and_then(|found| found.usable().map(|_| found.path.clone())) {
         Ok(path) => Ok(path),
         Err(error) => {
-            terminal.say(&error.to_string());
+            terminal.note(&error.to_string());
             setup::create_environment(store, terminal, cancel).await.map(|made| made.path)
         }
     }

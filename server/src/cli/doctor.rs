@@ -10,7 +10,7 @@ use ridgeline_gpu::ceilings::{cublas_folders, measure_in_child};
 use ridgeline_gpu::devices::{Driver, Gpu};
 use ridgeline_gpu::doctor::{Report, examine};
 use ridgeline_gpu::environment;
-use ridgeline_gpu::interpreter::{Consent, Search, Surroundings};
+use ridgeline_gpu::interpreter::{Consent, Search, SystemEnvironment};
 
 use super::DoctorArgs;
 use super::exit::{self, Failure};
@@ -38,10 +38,10 @@ pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure>
         editor: None,
         private: environment::installed(store.cache()),
     };
-    let surroundings =
-        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+    let system =
+        SystemEnvironment { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
     let bar = terminal.spinner("checking Python, torch and the GPUs");
-    let examined = examine(&search, &surroundings, Consent::Given, store.cache(), args.full);
+    let examined = examine(&search, &system, Consent::Given, store.cache(), args.full);
     let report = run::block_on(|cancel| async move {
         tokio::select! {
             () = cancel.cancelled() => Err(Failure::interrupted()),
@@ -104,8 +104,8 @@ fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<St
         bar.finish_and_clear();
         match measured {
             Ok(ceilings) if ceilings.device_name == device.name => {
-                let kept = Measurement::today(device, ceilings).keep(store);
-                kept.map_err(|error| Failure::failed(error.to_string(), ""))?;
+                let saved = Measurement::now(device, ceilings).keep(store);
+                saved.map_err(|error| Failure::failed(error.to_string(), ""))?;
             }
             Ok(other) => {
                 failed

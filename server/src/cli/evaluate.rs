@@ -12,7 +12,7 @@ use ridgeline_evaluate::questions::{self, Question};
 use ridgeline_evaluate::report::{Answer, Report, Sample};
 use ridgeline_evaluate::sample::sample;
 use ridgeline_gpu::environment;
-use ridgeline_gpu::interpreter::{self, Consent, Search, Surroundings};
+use ridgeline_gpu::interpreter::{self, Consent, Search, SystemEnvironment};
 
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failur
         let copied = lists
             .copy_to(folder, &wanted)
             .map_err(|error| Failure::failed(error.to_string(), "Name another folder"))?;
-        terminal.say(&format!("{copied} operator lists are in {}", folder.display()));
+        terminal.note(&format!("{copied} operator lists are in {}", folder.display()));
     }
     let answers = question_cases.into_iter().map(|question_cases| {
         let judged: Vec<_> = question_cases.cases.iter().map(|case| case.judge(&lists)).collect();
@@ -125,11 +125,11 @@ fn lists(
         editor: None,
         private: environment::installed(store.cache()),
     };
-    let surroundings = Surroundings::of_this_process();
+    let system = SystemEnvironment::of_this_process();
     let bar = terminal.spinner("looking for a Python with torch");
     let result = run::block_on(|cancel| async move {
         let work = async {
-            let python = interpreter::find(&search, &surroundings, Consent::Given)
+            let python = interpreter::find(&search, &system, Consent::Given)
                 .await
                 .and_then(|found| found.usable().map(|_| found.clone()));
             let python = match python {
@@ -155,7 +155,7 @@ fn lists(
     })?;
     let lists = result?;
     if let Some(missing) = lists.missing() {
-        terminal.say(&missing);
+        terminal.note(&missing);
     }
     Ok(lists)
 }

@@ -4,7 +4,7 @@
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::op_list::OpList;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
-use ridgeline_analysis::predict::device_comparison::Subject;
+use ridgeline_analysis::predict::device_comparison::ComparisonInput;
 use ridgeline_analysis::predict::gpu_batches::{GpuBatches, ScaledStep, gpu_batches};
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,7 @@ pub(super) async fn find(
     let (own, other) =
         tokio::join!(estimate(pipeline, plan, cancel), estimate(pipeline, &other, cancel));
     let scaled = ScaledStep::between(&own?, &other?).map_err(|error| error.to_string())?;
-    let subject = Subject::Recorded(known.step);
+    let subject = ComparisonInput::Recorded(known.step);
     gpu_batches(subject, &scaled, known.table, known.host_ns_per_operator)
         .ok_or_else(|| "the run did not report its batch size".to_owned())
 }

@@ -8,7 +8,7 @@ use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::python::{SourceIndex, fingerprint};
 
-use super::compare::ago_in_words;
+use super::compare::format_age;
 use super::exit::{self, Failure};
 use super::profile::{absolute, project_of};
 use crate::documents::texts_on_disk;
@@ -106,7 +106,7 @@ impl Latest {
         if let Some(when) = self.profiled.when_unix_ms {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let ago = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(when);
-            let _ = write!(heading, " {when} ({} ago)", ago_in_words(ago));
+            let _ = write!(heading, " {when} ({} ago)", format_age(ago));
         }
         if let Some((file, line)) = profile.iteration.loop_line
             && let Some(file) = profile.files.get(file.0 as usize)

@@ -20,7 +20,6 @@ mod doctor;
 #[cfg(feature = "evaluate")]
 mod evaluate;
 mod exit;
-mod found;
 mod gpu_batches;
 mod latest;
 mod lsp;
@@ -33,6 +32,7 @@ mod profile;
 mod recorded;
 mod report;
 mod run;
+mod run_findings;
 mod setup;
 mod show;
 mod terminal;

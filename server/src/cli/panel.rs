@@ -13,17 +13,17 @@ use super::PanelArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run};
-use crate::findings::{self, Kept};
-use crate::panel::answer::{self, Facts, Findings, Timelines, WhatIfs};
+use crate::findings::{self, FindingSet};
+use crate::panel::answer::{self, DocumentInput, FindingsState, Timelines, WhatIfsState};
 use crate::panel::feed::Feed;
-use crate::panel::question::{Done, Question};
+use crate::panel::request::{ActionResult, PanelRequest};
 use crate::panel::{POLL_INTERVAL, Panel};
 use crate::pipeline;
 use crate::pool::{Pool, RequestError};
 use crate::profiler::Profiled;
 use crate::scheduler::WorkspaceId;
 use crate::store::Store;
-use crate::what_if::{self, Found};
+use crate::what_if::{self, StudyOutcome};
 
 /// The only workspace.
 const WORKSPACE: WorkspaceId = WorkspaceId(0);
@@ -58,27 +58,27 @@ async fn serve(
     terminal: &Terminal,
     cancel: CancellationToken,
 ) -> Result<(), Failure> {
-    let mut shown = Shown::new(source);
+    let mut shown = PanelState::new(source);
     shown.feed.changed(WORKSPACE);
     shown.look().await.map_err(|why| Failure::failed(why, ""))?;
-    let (questions, mut asked) = mpsc::channel(16);
+    let (questions, mut requests) = mpsc::channel(16);
     let panel = Panel::start(questions, shown.feed.clone()).map_err(|error| {
         Failure::failed(format!("could not start the panel server: {error}"), "")
     })?;
     if shown.measured.is_none() {
-        terminal.say("No measurements yet; the panel shows them as soon as they exist.");
+        terminal.note("No measurements yet; the panel shows them as soon as they exist.");
     }
-    terminal.say(&format!("Panel of {} (stop with Ctrl-C):", shown.project()));
+    terminal.note(&format!("Panel of {} (stop with Ctrl-C):", shown.project()));
     terminal.print(&format!("{}\n", panel.uri(WORKSPACE)))?;
     let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            Some(question) = asked.recv() => shown.answer(question),
+            Some(question) = requests.recv() => shown.answer(question),
             _ = ticks.tick() => {
                 // If a recording cannot be read, the previous one stays.
                 if let Err(why) = shown.look().await {
-                    terminal.say(&format!("note: {why}"));
+                    terminal.note(&format!("note: {why}"));
                 }
             }
         }
@@ -86,7 +86,7 @@ async fn serve(
 }
 
 /// The state of the panel.
-struct Shown {
+struct PanelState {
     source: Source,
     /// The time of the newest recording of any project.
     seen: Option<SystemTime>,
@@ -97,9 +97,9 @@ struct Shown {
     timelines: Timelines,
 }
 
-impl Shown {
-    fn new(source: Source) -> Shown {
-        Shown {
+impl PanelState {
+    fn new(source: Source) -> PanelState {
+        PanelState {
             source,
             seen: None,
             measured: None,
@@ -149,59 +149,59 @@ impl Shown {
         });
     }
 
-    fn answer(&self, question: Question) {
-        let no_editor = || Ok(Done::no("No editor is connected."));
+    fn answer(&self, question: PanelRequest) {
+        let no_editor = || Ok(ActionResult::failure("No editor is connected."));
         match question {
             // Sending fails if the page was closed.
-            Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
+            PanelRequest::Jump(_, _, reply) | PanelRequest::Highlight(_, _, reply) => {
                 let _ = reply.send(no_editor());
             }
-            Question::Command(_, _, reply)
-            | Question::Batch(_, _, _, reply)
-            | Question::Mend(_, _, _, reply)
-            | Question::WhatIf(_, _, _, reply) => {
+            PanelRequest::Command(_, _, reply)
+            | PanelRequest::Batch(_, _, _, reply)
+            | PanelRequest::Fix(_, _, _, reply)
+            | PanelRequest::WhatIf(_, _, _, reply) => {
                 let _ = reply.send(no_editor());
             }
-            Question::Document(WORKSPACE, reply) => {
+            PanelRequest::Document(WORKSPACE, reply) => {
                 let facts = self.facts();
                 self.pool.answer(reply, move || answer::document(&facts));
             }
-            Question::Timeline(WORKSPACE, generation, reply) => {
+            PanelRequest::Timeline(WORKSPACE, generation, reply) => {
                 let measured = self.measured.as_ref().filter(|(of, _)| *of == generation);
                 let recording = measured.and_then(|(_, profiled)| profiled.recording.clone());
                 let timelines = self.timelines.clone();
                 self.pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
             }
-            Question::Compare(WORKSPACE, before, after, reply) => {
+            PanelRequest::Compare(WORKSPACE, before, after, reply) => {
                 let facts = self.facts();
                 let root = facts.measured.as_ref().map(|(_, profiled)| profiled.root.clone());
                 self.pool.answer(reply, move || {
                     let root = root.unwrap_or_default();
-                    answer::compared(facts.store.as_ref(), &root, before, after)
+                    answer::compare_runs(facts.store.as_ref(), &root, before, after)
                 });
             }
-            Question::Document(_, reply)
-            | Question::Timeline(_, _, reply)
-            | Question::Compare(_, _, _, reply) => {
+            PanelRequest::Document(_, reply)
+            | PanelRequest::Timeline(_, _, reply)
+            | PanelRequest::Compare(_, _, _, reply) => {
                 let _ = reply.send(Err(RequestError::Invalid("unknown workspace".into())));
             }
         }
     }
 
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> DocumentInput {
+        DocumentInput {
             measured: self.measured.clone(),
             project: self.project(),
             can_jump: false,
             can_highlight: false,
             status: json!({"state": "idle", "message": null, "run": null}),
             batch: None,
-            what_ifs: WhatIfs {
+            what_ifs: WhatIfsState {
                 found: self.studied.get().map(|studied| studied.what_ifs.clone()),
-                ..WhatIfs::default()
+                ..WhatIfsState::default()
             },
-            findings: Some(Findings {
-                kept: self.studied.get().and_then(|studied| studied.findings.clone()),
+            findings: Some(FindingsState {
+                set: self.studied.get().and_then(|studied| studied.findings.clone()),
                 is_known: self.studied.get().is_some(),
             }),
             store: match &self.source {
@@ -217,19 +217,19 @@ impl Shown {
 #[derive(Debug)]
 struct Studied {
     /// The what-ifs.
-    what_ifs: Found,
+    what_ifs: StudyOutcome,
     /// The findings, or `None` if they are not available.
-    findings: Option<Arc<Kept>>,
+    findings: Option<Arc<FindingSet>>,
 }
 
 /// Computes the results without running anything.
 fn studied(profiled: &Profiled, store: Option<&Store>) -> Studied {
-    let subject = match what_if::subject(profiled) {
-        Ok(subject) => subject,
+    let recorded_run = match what_if::recorded_run(profiled) {
+        Ok(recorded_run) => recorded_run,
         Err(why) => return Studied { what_ifs: Err(why), findings: None },
     };
-    let findings = Some(Arc::new(findings::of_subject(profiled, &subject)));
-    Studied { what_ifs: what_if::study_of(profiled, &subject, store), findings }
+    let findings = Some(Arc::new(findings::of_recorded_run(profiled, &recorded_run)));
+    Studied { what_ifs: what_if::study_of(profiled, &recorded_run, store), findings }
 }
 
 /// A measurement newer than the `known` one, and the time of the newest recording.

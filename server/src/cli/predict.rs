@@ -6,7 +6,7 @@ use ridgeline_analysis::attribution;
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
-    Comparison, Subject, compare, compare_with_host,
+    Comparison, ComparisonInput, compare, compare_with_host,
 };
 use ridgeline_analysis::predict::gpu_batches::GpuBatches;
 use ridgeline_analysis::present::panel::Devices;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
     // Report a misspelled name before anything runs.
     let (mut table, notes) = known_devices::of_project(&project_of(&path));
     for note in notes {
-        terminal.say(&format!("note: {note}"));
+        terminal.note(&format!("note: {note}"));
     }
     let chosen = choose(&args.gpu, &mut table)?;
     let mut predictions = predicted(&path, args, &table, terminal)?;
@@ -208,7 +208,7 @@ impl Program<'_> {
             let operators = operators.map_err(run::failure_of)?;
             let here = devices_here::query().await;
             let is_simulated = here.gpus.iter().any(|gpu| gpu.is_simulated);
-            compare(Subject::Estimated(&operators), &measured(self.table, is_simulated))
+            compare(ComparisonInput::Estimated(&operators), &measured(self.table, is_simulated))
         } else if batch_size.is_some() {
             run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
             let step = run::with_progress_bar(async |progress| {
@@ -216,7 +216,7 @@ impl Program<'_> {
             });
             let (step, host) = step.await.map_err(run::failure_of)?;
             let table = measured(self.table, step.device.is_simulated);
-            compare_with_host(Subject::Recorded(&step), &table, host)
+            compare_with_host(ComparisonInput::Recorded(&step), &table, host)
         } else {
             let (terminal, cancel) = (self.terminal, self.cancel);
             let profiled =
@@ -250,14 +250,14 @@ impl Program<'_> {
         if !comparison.rows.iter().all(|row| row.waits_for_host) {
             return Ok(Prediction::without_batches(comparison));
         }
-        self.terminal.say("Estimating the batch size that each GPU needs");
+        self.terminal.note("Estimating the batch size that each GPU needs");
         let RecordedIteration { step, host_ns_per_operator, table } = &recorded;
         let known = Known { step, host_ns_per_operator: *host_ns_per_operator, table };
         match gpu_batches::find(self.pipeline, plan, known, self.cancel).await {
             Ok(batches) => Ok(Prediction { comparison, batches: Some(batches) }),
             Err(why) => {
                 self.terminal
-                    .say(&format!("note: the batch size that each GPU needs is unknown: {why}"));
+                    .note(&format!("note: the batch size that each GPU needs is unknown: {why}"));
                 Ok(Prediction::without_batches(comparison))
             }
         }
@@ -290,7 +290,7 @@ impl RecordedIteration {
 
     fn compare(&self, path: &Path) -> Result<Comparison, Failure> {
         let RecordedIteration { step, host_ns_per_operator, table } = self;
-        let subject = Subject::Recorded(step);
+        let subject = ComparisonInput::Recorded(step);
         compare_with_host(subject, table, *host_ns_per_operator).ok_or_else(|| {
             let device = &step.device.name;
             if step.ran_on_gpu() && table.find(device).is_none() {

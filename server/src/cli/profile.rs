@@ -7,7 +7,7 @@ use ridgeline_analysis::present::failure_json;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
-use super::{found, output_file, report, run, show, typed_command};
+use super::{output_file, report, run, run_findings, show, typed_command};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::marked_root;
 use crate::findings;
@@ -24,23 +24,25 @@ pub(super) fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure
     request.overrides.launcher = launcher(args.launcher.as_deref())?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
-    let (profiled, subject, found) = run::block_on(|cancel| async move {
+    let (profiled, recorded_run, found) = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let outcome = run::outcome_of(&pipeline, &plan, terminal, &cancel).await?;
         if let (Some(failure), Some(file)) = (outcome.failure(), &args.json) {
             output_file::write(&failure_json::document(failure), file)?;
         }
         let profiled = run::measured(outcome)?;
-        let subject = what_if::subject(&profiled);
-        let mut found = found::of_fresh_run(&pipeline, &plan, &profiled, &subject, &cancel).await?;
-        if let (Ok(found), Ok(subject)) = (&mut found, &subject) {
-            found.extend(findings::unreached(&profiled, subject, found));
+        let recorded_run = what_if::recorded_run(&profiled);
+        let mut found =
+            run_findings::findings_of_new_run(&pipeline, &plan, &profiled, &recorded_run, &cancel)
+                .await?;
+        if let (Ok(found), Ok(recorded_run)) = (&mut found, &recorded_run) {
+            found.extend(findings::at_unreached_lines(&profiled, recorded_run, found));
         }
-        Ok::<_, Failure>((profiled, subject, found))
+        Ok::<_, Failure>((profiled, recorded_run, found))
     })??;
     let sources = show::Sources::read(&profiled);
     if let Some(file) = &args.report {
-        report::write(&profiled, &sources, &found, &subject, &store, file)?;
+        report::write(&profiled, &sources, &found, &recorded_run, &store, file)?;
     }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources, &found), file)?;
@@ -87,7 +89,7 @@ pub(super) fn request(
         device,
         batch_size,
         iterations: args.iterations,
-        least_iterations: 0,
+        min_iterations: 0,
         seconds: args.seconds,
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,

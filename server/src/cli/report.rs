@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::present::panel;
 
 use super::ReportArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run, show};
-use crate::panel::answer::unmended;
+use crate::panel::answer::findings_without_edits;
 use crate::profiler::Profiled;
 use crate::store::Store;
 use crate::{findings, pipeline, report, what_if};
@@ -29,9 +29,9 @@ pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure>
         Some(file) => file.clone(),
         None => store.recordings(&profiled.root).join("report.html"),
     };
-    let subject = what_if::subject(&profiled);
-    let found = findings::of_run(&profiled, &subject);
-    write(&profiled, &show::Sources::read(&profiled), &found, &subject, &store, &file)?;
+    let recorded_run = what_if::recorded_run(&profiled);
+    let found = findings::of_run(&profiled, &recorded_run);
+    write(&profiled, &show::Sources::read(&profiled), &found, &recorded_run, &store, &file)?;
     terminal.print(&format!("{}\n", file.display()))
 }
 
@@ -40,15 +40,15 @@ pub(super) fn write(
     profiled: &Profiled,
     sources: &show::Sources,
     found: &Result<Vec<Finding>, String>,
-    subject: &Result<Subject, String>,
+    recorded_run: &Result<RecordedRun, String>,
     store: &Store,
     file: &Path,
 ) -> Result<(), Failure> {
-    let found = found.as_ref().ok().map(|found| unmended(found));
+    let found = found.as_ref().ok().map(|found| findings_without_edits(found));
     let found = found.map(|found| panel::Findings { found, message: None });
     // The reason for missing what-ifs is already reported with the findings.
-    let what_ifs = match subject {
-        Ok(subject) => what_if::study_of(profiled, subject, Some(store)),
+    let what_ifs = match recorded_run {
+        Ok(recorded_run) => what_if::study_of(profiled, recorded_run, Some(store)),
         Err(why) => Err(why.clone()),
     };
     let page = report::page(profiled, &sources.texts(), found.as_ref(), Some(&what_ifs), store)

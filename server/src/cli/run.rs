@@ -100,7 +100,7 @@ pub(super) async fn reuse_or_run(
         1 => "1 minute ago".to_owned(),
         _ => format!("{minutes} minutes ago"),
     };
-    terminal.say(&format!(
+    terminal.note(&format!(
         "Using the profile of {} from {age}: nothing has changed since. Use `--fresh` to run again",
         plan.entry_name()
     ));
@@ -118,9 +118,9 @@ pub(super) async fn outcome_of(
     let outcome =
         with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await;
     if let Some(effects) = outcome.side_effects() {
-        let said = [side_effects::warning(effects), side_effects::sentence(effects, true)];
-        for sentence in said.into_iter().flatten() {
-            terminal.say(&format!("note: {sentence}"));
+        let sentences = [side_effects::warning(effects), side_effects::sentence(effects, true)];
+        for sentence in sentences.into_iter().flatten() {
+            terminal.note(&format!("note: {sentence}"));
         }
     }
     Ok(outcome)
@@ -173,13 +173,13 @@ pub(super) async fn announce(
 ) -> Result<(), Failure> {
     let what = match &plan.entry {
         Entry::Provider { .. } => format!("{} (a provider file)", plan.entry_name()),
-        _ => plan.shown(),
+        _ => plan.display(),
     };
     let launched = plan.launched_by.as_ref().map(|by| format!(", launched by `{by}`"));
     let launched = launched.unwrap_or_default();
-    terminal.say(&format!("Profiling {what} in {}{launched}", plan.root.display()));
+    terminal.note(&format!("Profiling {what} in {}{launched}", plan.root.display()));
     for note in &plan.notes {
-        terminal.say(&format!("note: {note}"));
+        terminal.note(&format!("note: {note}"));
     }
     let bar = terminal.spinner("looking for a Python with torch");
     let found = tokio::select! {
@@ -190,7 +190,7 @@ pub(super) async fn announce(
     let found = found?;
     let torch = found.torch.as_ref().map_or("unknown", |torch| torch.version.as_str());
     let origin = if plan.python_is_named { String::new() } else { format!(", {}", found.origin) };
-    terminal.say(&format!("with {} (torch {torch}{origin})", found.path.display()));
+    terminal.note(&format!("with {} (torch {torch}{origin})", found.path.display()));
     Ok(())
 }
 

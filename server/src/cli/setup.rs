@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::base::units;
 use ridgeline_gpu::environment::{self, SetupError, SetupEvent};
-use ridgeline_gpu::interpreter::{Interpreter, Surroundings};
+use ridgeline_gpu::interpreter::{Interpreter, SystemEnvironment};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -37,15 +37,15 @@ pub(super) async fn create_environment(
     cancel: &CancellationToken,
 ) -> Result<Interpreter, Failure> {
     if environment::installed(store.cache()).is_none() {
-        terminal.say(&format!(
+        terminal.note(&format!(
             "Creating a private Python environment with torch in {} (up to {} GB). Other Pythons \
             on this machine are not changed.",
             store.cache().display(),
             environment::NEEDED_GB
         ));
     }
-    let surroundings =
-        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+    let system =
+        SystemEnvironment { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
     let (events, mut news) = mpsc::channel(64);
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed:.dim}");
@@ -56,10 +56,10 @@ pub(super) async fn create_environment(
             bar.set_message(printable(&describe(&event)).into_owned());
         }
     };
-    let setup = environment::setup(store.cache(), &surroundings, events, cancel.clone());
-    let (made, ()) = tokio::join!(setup, shown);
+    let setup = environment::setup(store.cache(), &system, events, cancel.clone());
+    let (environment, ()) = tokio::join!(setup, shown);
     bar.finish_and_clear();
-    made.map_err(|error| match error {
+    environment.map_err(|error| match error {
         SetupError::Cancelled => {
             Failure { code: exit::INTERRUPTED, what: error.to_string(), next: String::new() }
         }

@@ -63,7 +63,7 @@ impl Terminal {
     }
 
     /// Prints a note to standard error, so that standard output contains only the result.
-    pub(super) fn say(&self, text: &str) {
+    pub(super) fn note(&self, text: &str) {
         // A closed standard error is ignored.
         let _ = writeln!(io::stderr().lock(), "{}", printable(text));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::commands::{
-    self, Command, LONGEST_FILE, Program, Written, begins_a_program, read_command,
+    self, Command, FoundCommand, MAX_COMMAND_FILE_BYTES, Program, begins_a_program, read_command,
 };
 use ridgeline_gpu::agent::Entry;
 
@@ -109,7 +109,7 @@ fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure
         }
         _ => return Ok(None),
     };
-    let complete: Vec<&Written> = found.iter().filter(|written| written.is_complete).collect();
+    let complete: Vec<&FoundCommand> = found.iter().filter(|written| written.is_complete).collect();
     match complete.as_slice() {
         [one] => {
             let mut inside = one.command.clone();
@@ -125,15 +125,16 @@ fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure
         several => {
             let mut what = format!("{file} starts several Python programs:");
             for written in several {
-                what.push_str(&format!("\n  line {}: {}", written.line, shown(&written.command)));
+                what.push_str(&format!("\n  line {}: {}", written.line, display(&written.command)));
             }
-            let first = several.first().map(|written| shown(&written.command)).unwrap_or_default();
+            let first =
+                several.first().map(|written| display(&written.command)).unwrap_or_default();
             Err(nothing(what, format!("Profile one of them: `ridgeline profile -- {first}`")))
         }
     }
 }
 
-fn shown(command: &Command) -> String {
+fn display(command: &Command) -> String {
     let program = match &command.program {
         Program::Script(path) => format!("python {}", shell_words::quote(path)),
         Program::Module(name) => format!("python -m {name}"),
@@ -180,10 +181,10 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     let file = if name.contains(['/', '\\']) && direct.is_file() {
         Some(direct)
     } else {
-        let beside = python.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let python_folder = python.as_deref().and_then(Path::parent).map(Path::to_owned);
         let environments = [".venv", "venv"].map(|name| root.join(name).join("bin"));
         let active = std::env::var_os("VIRTUAL_ENV").map(|it| PathBuf::from(it).join("bin"));
-        beside
+        python_folder
             .into_iter()
             .chain(active)
             .chain(environments)
@@ -262,7 +263,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 fn text(file: &Path) -> Result<String, Failure> {
     let wrong = |why: String| nothing(format!("{} cannot be read: {why}", file.display()), "");
     let metadata = file.metadata().map_err(|error| wrong(error.to_string()))?;
-    if !metadata.is_file() || metadata.len() > LONGEST_FILE as u64 {
+    if !metadata.is_file() || metadata.len() > MAX_COMMAND_FILE_BYTES as u64 {
         return Err(wrong("it is not a regular file of a readable size".to_owned()));
     }
     let bytes = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ridgeline_analysis::optimize::accuracy::{Accuracy, Pair, accuracy};
 use ridgeline_analysis::optimize::facts::{Cluster, Probes};
 use ridgeline_analysis::optimize::network::NetworkReport;
-use ridgeline_analysis::optimize::probe_list::Wanted;
-use ridgeline_analysis::optimize::study::{self, Question, Study, Subject};
+use ridgeline_analysis::optimize::probe_list::ProbeKinds;
+use ridgeline_analysis::optimize::study::{self, RecordedRun, Study, StudyOptions};
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure>
     if !wanted.is_empty() {
         wanted.extend(to_measure.iter().filter(|name| !args.only.iter().any(|own| own == *name)));
     }
-    let asked = Request {
+    let request = Request {
         wanted,
         cluster: cluster(args)?,
         memory_limit: args.memory_limit.as_deref().map(size).transpose()?,
@@ -45,13 +45,13 @@ pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure>
             ));
         }
         true => {
-            let subject = of_recording(&path)?;
-            let probes = pipeline::kept_probes(&path, &subject);
-            asked.answer(&subject, &probes)?
+            let recorded_run = of_recording(&path)?;
+            let probes = pipeline::stored_probes(&path, &recorded_run);
+            request.answer(&recorded_run, &probes)?
         }
-        false => of_program(args, &asked, &to_measure, terminal)?,
+        false => of_program(args, &request, &to_measure, terminal)?,
     };
-    answer.tell(args.json.as_deref(), terminal)
+    answer.write(args.json.as_deref(), terminal)
 }
 
 /// The requested analysis of an iteration.
@@ -64,18 +64,18 @@ struct Request {
 }
 
 impl Request {
-    fn answer(&self, subject: &Subject, probes: &Probes) -> Result<Answer, Failure> {
-        let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
-        let question = Question {
-            wanted: &self.wanted,
+    fn answer(&self, recorded_run: &RecordedRun, probes: &Probes) -> Result<Answer, Failure> {
+        let capacity = recorded_run.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
+        let question = StudyOptions {
+            optimizations: &self.wanted,
             memory_limit: self.memory_limit.or(capacity),
             cluster: self.cluster,
             probes,
         };
-        let study = subject.study(&question, &|| false);
+        let study = recorded_run.study(&question, &|| false);
         let study = study.map_err(|why| Failure::failed(why, ""))?;
         // If it is unknown, the refusal of data-parallel training gives the reason.
-        let network = self.asks_for_gpus.then(|| subject.network(&question).ok()).flatten();
+        let network = self.asks_for_gpus.then(|| recorded_run.network(&question).ok()).flatten();
         Ok(Answer { study, network, ..Answer::default() })
     }
 }
@@ -93,7 +93,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn tell(&self, json: Option<&Path>, terminal: &Terminal) -> Result<(), Failure> {
+    fn write(&self, json: Option<&Path>, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(file) = json {
             let (study, network) = (&self.study, self.network.as_ref());
             let document = what_ifs_json::document(study, &self.measured, self.accuracy, network);
@@ -185,16 +185,16 @@ fn size(text: &str) -> Result<f64, Failure> {
     Ok(size.bytes() as f64)
 }
 
-fn of_recording(path: &Path) -> Result<Subject, Failure> {
+fn of_recording(path: &Path) -> Result<RecordedRun, Failure> {
     let (recording, profile, graph) = recorded::read(path)?;
     let here = std::env::current_dir().unwrap_or_default();
-    pipeline::subject(Iteration::new(recording, graph), &here, Arc::new(profile))
+    pipeline::recorded_run(Iteration::new(recording, graph), &here, Arc::new(profile))
         .map_err(|why| recorded::failure(path, &why))
 }
 
 fn of_program(
     args: &WhatifArgs,
-    asked: &Request,
+    options: &Request,
     to_measure: &[&'static str],
     terminal: &Terminal,
 ) -> Result<Answer, Failure> {
@@ -205,19 +205,20 @@ fn of_program(
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled =
             Arc::new(run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await?);
-        let subject = what_if::subject(&profiled).map_err(|why| Failure::failed(why, ""))?;
-        if let Err(why) = &subject.device {
+        let recorded_run =
+            what_if::recorded_run(&profiled).map_err(|why| Failure::failed(why, ""))?;
+        if let Err(why) = &recorded_run.device {
             return Err(Failure::failed(why.clone(), ""));
         }
         let recording = profiled.recording.as_deref();
         let probed = run::with_progress_bar(async |progress| {
             pipeline
-                .probe(&plan, &subject, (Wanted::ALL, None), recording, &progress, &cancel)
+                .probe(&plan, &recorded_run, (ProbeKinds::ALL, None), recording, &progress, &cancel)
                 .await
         });
         let probed = probed.await.map_err(run::failure_of)?;
-        probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let mut answer = asked.answer(&subject, &probed.probes)?;
+        probed.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+        let mut answer = options.answer(&recorded_run, &probed.probes)?;
         what_if::correct(&mut answer.study, &profiled, Some(&store));
         let mut measured = Vec::new();
         for name in to_measure {
@@ -228,13 +229,13 @@ fn of_program(
             match pair.await {
                 Ok(pair) => {
                     if let Err(why) = pairs::add(&store, &profiled.root, &pair) {
-                        terminal.say(&format!("note: this measurement was not saved: {why}"));
+                        terminal.note(&format!("note: this measurement was not saved: {why}"));
                     }
                     measured.push(pair);
                 }
                 Err(failure) if failure.code == exit::INTERRUPTED => return Err(failure),
                 // Continue with the others, and report the failure.
-                Err(failure) => terminal.say(&format!("note: {name}: {}", failure.what)),
+                Err(failure) => terminal.note(&format!("note: {name}: {}", failure.what)),
             }
         }
         answer.measured = measured;

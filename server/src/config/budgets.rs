@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{Count, PathInside, SHOWN, Size, clipped};
+use super::{Count, MAX_SHOWN_CHARACTERS, PathInside, Size, clipped};
 
 /// The maximum number of findings of a severity.
 type Findings = Count<0, 1_000_000>;
@@ -69,8 +69,11 @@ impl<'de> Deserialize<'de> for Percent {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Percent, E> {
                 let wrong = || de::Unexpected::Str(text);
-                Percent::parse(text).ok_or_else(|| match text.len() > SHOWN {
-                    true => E::custom(format!("`{}` is not a percentage", clipped(text, SHOWN))),
+                Percent::parse(text).ok_or_else(|| match text.len() > MAX_SHOWN_CHARACTERS {
+                    true => E::custom(format!(
+                        "`{}` is not a percentage",
+                        clipped(text, MAX_SHOWN_CHARACTERS)
+                    )),
                     false => E::invalid_value(wrong(), &self),
                 })
             }

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// The device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,10 @@ impl<'de> Deserialize<'de> for DeviceChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         DeviceChoice::parse(&text).ok_or_else(|| {
-            de::Error::custom(format!("unknown device `{}`: use {DEVICES}", clipped(&text, SHOWN)))
+            de::Error::custom(format!(
+                "unknown device `{}`: use {DEVICES}",
+                clipped(&text, MAX_SHOWN_CHARACTERS)
+            ))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// Serde's default errors quote the value, which may be a secret here.
 macro_rules! refuse_without_quoting {
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Environment {
                     if name.is_empty() || name.contains(['=', '\0']) {
                         return Err(de::Error::custom(format!(
                             "`{}` is not a valid environment variable name",
-                            clipped(&name, SHOWN)
+                            clipped(&name, MAX_SHOWN_CHARACTERS)
                         )));
                     }
                     let EnvironmentValue(value) = map.next_value()?;

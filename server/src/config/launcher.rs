@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{Argument, PathInside, SHOWN, clipped};
+use super::{Argument, MAX_SHOWN_CHARACTERS, PathInside, clipped};
 
 /// A launcher: `["torchrun", "--nproc-per-node", "2"]`, or a table with more options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,14 +66,14 @@ impl Launcher {
         if let Some(path) = self.paths.keys().find(|path| !path.starts_with('/')) {
             return Err(format!(
                 "`{}` must be an absolute path, as seen by the ranks",
-                clipped(path, SHOWN)
+                clipped(path, MAX_SHOWN_CHARACTERS)
             ));
         }
         Ok(self)
     }
 
     /// The command for display: `torchrun --nproc-per-node 2`.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         const LONGEST: usize = 200;
         let words: Vec<&str> =
             self.remote.iter().chain(&self.command).map(String::as_str).collect();

@@ -10,12 +10,12 @@ mod count;
 mod device_choice;
 mod environment;
 mod hourly_price;
+mod ignored_finding;
 mod launcher;
 mod load;
 mod path_inside;
 mod program;
 mod side_effects;
-mod silenced;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -31,16 +31,16 @@ pub(crate) use count::Count;
 pub(crate) use device_choice::{DEVICES, DeviceChoice};
 pub(crate) use environment::Environment;
 pub(crate) use hourly_price::HourlyPrice;
+pub(crate) use ignored_finding::IgnoredFinding;
 pub(crate) use launcher::Launcher;
 pub(crate) use load::{FILE_NAME, Loaded, PYPROJECT, load};
 pub(crate) use path_inside::{PathInside, inside};
 pub(crate) use program::{Argument, ModuleName};
 pub(crate) use side_effects::{KeptFolder, SideEffects};
-pub(crate) use silenced::Silenced;
 pub(crate) use size::Size;
 
 /// The maximum number of characters of an invalid value that a message quotes.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARACTERS: usize = 60;
 
 /// The configuration of one project, as written. Missing keys use their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -175,7 +175,7 @@ pub(crate) struct Devices {
 pub(crate) struct Findings {
     /// Findings to hide, by name (`"hidden-sync"`), or by name and files relative to this file
     /// (`"hidden-sync:old/*.py"`).
-    pub ignore: Vec<Silenced>,
+    pub ignore: Vec<IgnoredFinding>,
 }
 
 /// Truncates a value to `longest` characters.

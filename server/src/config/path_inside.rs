@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// A path below the project's root. Absolute paths and paths that leave the project (`../other`)
 /// are refused when the file is read. Links that lead out are refused when the path is used (see
@@ -21,7 +21,7 @@ impl PathInside {
     }
 
     fn parse(text: &str) -> Result<PathInside, String> {
-        let shown = clipped(text, SHOWN);
+        let shown = clipped(text, MAX_SHOWN_CHARACTERS);
         if text.is_empty() || text.contains('\0') {
             return Err("the path is empty or contains a NUL byte".to_owned());
         }

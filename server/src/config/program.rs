@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// A dotted Python name: `package.train`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for ModuleName {
         } else {
             Err(de::Error::custom(format!(
                 "`{}` is not a valid Python module name",
-                clipped(&name, SHOWN)
+                clipped(&name, MAX_SHOWN_CHARACTERS)
             )))
         }
     }

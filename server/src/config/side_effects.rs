@@ -6,7 +6,7 @@ use ridgeline_gpu::agent::SideEffectsMode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// The maximum length of a path, in bytes.
 const MAX_BYTES: usize = 4096;
@@ -47,7 +47,7 @@ impl KeptFolder {
     }
 
     fn parse(text: &str) -> Result<KeptFolder, String> {
-        let shown = clipped(text, SHOWN);
+        let shown = clipped(text, MAX_SHOWN_CHARACTERS);
         if text.is_empty() || text.len() > MAX_BYTES || text.contains('\0') {
             return Err(
                 "a folder in keep_writes is empty, too long, or contains a NUL byte".to_owned()

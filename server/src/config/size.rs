@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::{SHOWN, clipped};
+use super::{MAX_SHOWN_CHARACTERS, clipped};
 
 /// A size in bytes, written as a number or as `"16 GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,10 @@ impl<'de> Deserialize<'de> for Size {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
                 Size::parse(text).ok_or_else(|| {
-                    E::invalid_value(de::Unexpected::Str(&clipped(text, SHOWN)), &self)
+                    E::invalid_value(
+                        de::Unexpected::Str(&clipped(text, MAX_SHOWN_CHARACTERS)),
+                        &self,
+                    )
                 })
             }
         }

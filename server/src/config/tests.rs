@@ -18,7 +18,7 @@ fn check_files(files: &[(&str, &str)], expected: Expect) {
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("written");
     }
-    let said = match load(folder.path()) {
+    let result = match load(folder.path()) {
         Ok(loaded) => {
             let script = loaded.config.script.map(|script| script.0.display().to_string());
             format!("ok, script {script:?}, notes {:?}", loaded.notes)
@@ -28,7 +28,7 @@ fn check_files(files: &[(&str, &str)], expected: Expect) {
             error.to_string()
         }
     };
-    expected.assert_eq(&said);
+    expected.assert_eq(&result);
 }
 
 fn parsed(text: &str) -> Config {

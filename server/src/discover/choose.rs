@@ -9,7 +9,7 @@ use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
 use super::commands::{Described, Kind, wants_cpu};
 use super::imports::importers;
 use super::run::Run;
-use super::{Candidate, Files, Found};
+use super::{Candidate, Files, SearchResult};
 
 /// The score difference from which the best candidate is chosen without asking the user.
 const CLEAR_LEAD: i32 = 4;
@@ -50,13 +50,13 @@ pub(super) fn choose(
     opened: Option<&Path>,
     remembered: Option<&str>,
     cut_short: bool,
-) -> Found {
-    let judged = judge(files, described);
-    let fits = |path: &Path| judged.get(path).is_some_and(|judged| judged.fits);
-    let best = |path: &Path| Found::Run(best_run(path, files, described));
+) -> SearchResult {
+    let assessed = assess(files, described);
+    let fits = |path: &Path| assessed.get(path).is_some_and(|assessed| assessed.fits);
+    let best = |path: &Path| SearchResult::Run(best_run(path, files, described));
     if let Some(opened) = opened {
-        if files.get(opened).is_some_and(|facts| facts.judged.provider) {
-            return Found::Provider(opened.to_owned());
+        if files.get(opened).is_some_and(|facts| facts.training.provider) {
+            return SearchResult::Provider(opened.to_owned());
         }
         if fits(opened) {
             return best(opened);
@@ -77,49 +77,49 @@ pub(super) fn choose(
     let remembered =
         |among: &[&Path]| remembered.and_then(|it| chosen(it, among, files, described));
     if let Some(run) = remembered(&fitting) {
-        return Found::Run(run);
+        return SearchResult::Run(run);
     }
-    let ranked = ranked(&judged, &fitting);
-    if let Some(first) = leader(&ranked, &judged) {
+    let ranked = ranked(&assessed, &fitting);
+    if let Some(first) = leader(&ranked, &assessed) {
         return best(first);
     }
     if !ranked.is_empty() {
-        return several(&judged, &ranked, files, described);
+        return several(&assessed, &ranked, files, described);
     }
     let providers: Vec<&Path> = files
         .iter()
-        .filter(|(_, facts)| facts.judged.provider)
+        .filter(|(_, facts)| facts.training.provider)
         .map(|(path, _)| path.as_path())
         .collect();
     match providers.as_slice() {
         [] => {}
-        [only] => return Found::Provider((*only).to_owned()),
+        [only] => return SearchResult::Provider((*only).to_owned()),
         providers => {
-            let candidates = candidates(&judged, providers, files, described);
-            return Found::Several { candidates, leads: false };
+            let candidates = candidates(&assessed, providers, files, described);
+            return SearchResult::Several { candidates, leads: false };
         }
     }
     let that = |holds: fn(&Assessment) -> bool| -> Vec<&Path> {
-        let paths = judged.iter().filter(|(_, judged)| holds(judged));
+        let paths = assessed.iter().filter(|(_, assessed)| holds(assessed));
         paths.map(|(path, _)| *path).collect()
     };
-    let possible = self::ranked(&judged, &that(|judged| judged.is_possible));
+    let possible = self::ranked(&assessed, &that(|assessed| assessed.is_possible));
     if let Some(run) = remembered(&possible) {
-        return Found::Run(run);
+        return SearchResult::Run(run);
     }
-    if let Some(first) = leader(&possible, &judged) {
+    if let Some(first) = leader(&possible, &assessed) {
         return best(first);
     }
     if !possible.is_empty() {
-        return several(&judged, &possible, files, described);
+        return several(&assessed, &possible, files, described);
     }
     // Files unrelated to PyTorch are saved all the time, so such a save starts nothing.
-    let running = self::ranked(&judged, &that(|judged| judged.runs));
+    let running = self::ranked(&assessed, &that(|assessed| assessed.runs));
     if let ([only], None) = (running.as_slice(), opened) {
         return best(only);
     }
     let likely = running.into_iter().take(MAX_LISTED_FILES).map(Path::to_owned).collect();
-    Found::Nothing { looked_at: files.len(), cut_short, likely }
+    SearchResult::Nothing { looked_at: files.len(), cut_short, likely }
 }
 
 /// The best way to start a program: a command from the project's files if there is one, else the
@@ -162,29 +162,30 @@ fn chosen(
     if let Some(path) = named {
         return Some(best_run(path, files, described));
     }
-    let is_it =
-        |one: &&Described| one.run.shown() == remembered && among.contains(&one.run.path.as_path());
+    let is_it = |one: &&Described| {
+        one.run.display() == remembered && among.contains(&one.run.path.as_path())
+    };
     let known = described.iter().filter(is_it).min_by_key(|one| (one.doubts, one.kind));
     known.map(|one| one.run.clone()).or_else(|| {
         let plain = among.iter().map(|path| Run::script(path));
-        plain.into_iter().find(|run| run.shown() == remembered)
+        plain.into_iter().find(|run| run.display() == remembered)
     })
 }
 
-fn ranked<'a>(judged: &BTreeMap<&Path, Assessment>, paths: &[&'a Path]) -> Vec<&'a Path> {
+fn ranked<'a>(assessed: &BTreeMap<&Path, Assessment>, paths: &[&'a Path]) -> Vec<&'a Path> {
     let mut paths = paths.to_vec();
-    paths.sort_by(|a, b| rank(judged, a).cmp(&rank(judged, b)).then_with(|| a.cmp(b)));
+    paths.sort_by(|a, b| rank(assessed, a).cmp(&rank(assessed, b)).then_with(|| a.cmp(b)));
     paths
 }
 
 /// The sort key of a program, likeliest first: by score, then by its first command in the READMEs.
-fn rank(judged: &BTreeMap<&Path, Assessment>, path: &Path) -> (Reverse<i32>, usize) {
+fn rank(assessed: &BTreeMap<&Path, Assessment>, path: &Path) -> (Reverse<i32>, usize) {
     let unknown = (Reverse(0), usize::MAX);
-    judged.get(path).map_or(unknown, |judged| (Reverse(judged.score), judged.in_readme))
+    assessed.get(path).map_or(unknown, |assessed| (Reverse(assessed.score), assessed.in_readme))
 }
 
-fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Assessment>) -> Option<&'a Path> {
-    let score = |path: &Path| judged.get(path).map_or(0, |judged| judged.score);
+fn leader<'a>(ranked: &[&'a Path], assessed: &BTreeMap<&Path, Assessment>) -> Option<&'a Path> {
+    let score = |path: &Path| assessed.get(path).map_or(0, |assessed| assessed.score);
     match ranked {
         [only] => Some(only),
         [first, second, ..] if score(first) - score(second) >= CLEAR_LEAD => Some(first),
@@ -193,32 +194,32 @@ fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Assessment>) -> Opti
 }
 
 fn several(
-    judged: &BTreeMap<&Path, Assessment>,
+    assessed: &BTreeMap<&Path, Assessment>,
     ranked: &[&Path],
     files: &Files,
     described: &[Described],
-) -> Found {
+) -> SearchResult {
     let leads = match ranked {
-        [first, second, ..] => rank(judged, first) < rank(judged, second),
+        [first, second, ..] => rank(assessed, first) < rank(assessed, second),
         _ => true,
     };
-    Found::Several { candidates: candidates(judged, ranked, files, described), leads }
+    SearchResult::Several { candidates: candidates(assessed, ranked, files, described), leads }
 }
 
 fn candidates(
-    judged: &BTreeMap<&Path, Assessment>,
+    assessed: &BTreeMap<&Path, Assessment>,
     paths: &[&Path],
     files: &Files,
     described: &[Described],
 ) -> Vec<Candidate> {
     let candidate = |path: &&Path| Candidate {
         run: best_run(path, files, described),
-        reasons: judged.get(path).map(|judged| judged.reasons.clone()).unwrap_or_default(),
+        reasons: assessed.get(path).map(|assessed| assessed.reasons.clone()).unwrap_or_default(),
     };
     paths.iter().take(MAX_CANDIDATES).map(candidate).collect()
 }
 
-fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Assessment> {
+fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Assessment> {
     let mut with_torch: HashSet<&Path> = HashSet::new();
     for (path, facts) in files.iter() {
         if facts.outline.imports_torch() {
@@ -233,13 +234,13 @@ fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, As
         described.iter().find_map(function)
     };
     let mut followed = 0;
-    let mut judged = BTreeMap::new();
+    let mut assessed = BTreeMap::new();
     for (path, facts) in files.iter() {
         let function = starts_function(path);
         let runs = (facts.outline.runs_something() || function.is_some()) && !is_no_program(path);
         let mut one = Assessment { runs, ..Assessment::default() };
-        let mut base = i32::try_from(facts.judged.score).unwrap_or(i32::MAX);
-        one.reasons = facts.judged.reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        let mut base = i32::try_from(facts.training.score).unwrap_or(i32::MAX);
+        one.reasons = facts.training.reasons.iter().map(|reason| (*reason).to_owned()).collect();
         if base < LIKELY && runs && followed < MAX_FOLLOWED_FILES {
             followed += 1;
             one.is_possible = reaches_torch(files, path, &with_torch);
@@ -265,9 +266,9 @@ fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, As
         one.reasons.extend(kinds);
         one.in_readme = in_readme(path, described);
         one.fits = base >= LIKELY || (one.is_possible && one.score >= LIKELY && named > 0);
-        judged.insert(path.as_path(), one);
+        assessed.insert(path.as_path(), one);
     }
-    judged
+    assessed
 }
 
 const LIKELY: i32 = TrainingScript::LIKELY as i32;

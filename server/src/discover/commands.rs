@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use ridgeline_analysis::commands::{self, Command, Program, WORKSPACE_FOLDER, Written};
+use ridgeline_analysis::commands::{self, Command, FoundCommand, Program, WORKSPACE_FOLDER};
 
 use super::imports::module_below;
 use super::run::Run;
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    pub(super) fn read(self, text: &str) -> Vec<Written> {
+    pub(super) fn read(self, text: &str) -> Vec<FoundCommand> {
         match self {
             Kind::LaunchJson => commands::launch_configurations(text),
             Kind::Readme => commands::in_readme(text),
@@ -100,7 +100,7 @@ pub(super) fn described(
     files: &Files,
     file: &Path,
     kind: Kind,
-    written: &Written,
+    written: &FoundCommand,
     has_gpu: bool,
 ) -> Option<Described> {
     let Command { program, arguments, environment, launcher, folder, .. } = &written.command;

@@ -22,7 +22,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ridgeline_analysis::commands::{LONGEST_FILE, Written};
+use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES};
 use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cpu_option};
 
 use crate::config;
@@ -52,7 +52,7 @@ const FOREIGN_FOLDERS: [&str; 6] =
 
 /// The result of a search. Paths are relative to the project's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     /// A training program.
     Run(Run),
     /// A Skyline or DeepView provider file.
@@ -87,7 +87,7 @@ pub(crate) struct Candidate {
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     facts: HashMap<PathBuf, (Version, Arc<Facts>)>,
-    written: HashMap<PathBuf, (Version, Arc<Vec<Written>>)>,
+    commands: HashMap<PathBuf, (Version, Arc<Vec<FoundCommand>>)>,
 }
 
 /// A file's size and modification time. If neither changed, the file is unchanged.
@@ -108,7 +108,7 @@ impl Deref for Files {
 /// The facts from one file.
 #[derive(Clone, Debug, Default)]
 struct Facts {
-    judged: TrainingScript,
+    training: TrainingScript,
     outline: ProgramOutline,
     /// Arguments that select the CPU, and the line that declares them. Only set if the program's
     /// default is a GPU and this machine has none.
@@ -152,7 +152,7 @@ impl Discovery {
         root: &Path,
         opened: Option<&Path>,
         remembered: Option<&str>,
-    ) -> Found {
+    ) -> SearchResult {
         let opened = opened.and_then(normal);
         let Scan { files, described, cut_short } = self.scan(root, opened.as_deref());
         choose::choose(&files, &described, opened.as_deref(), remembered, cut_short)
@@ -178,7 +178,7 @@ impl Discovery {
 
     /// Whether a file is a provider, regardless of the rest of the project.
     pub(crate) fn is_provider(&mut self, file: &Path) -> bool {
-        self.read(file).is_some_and(|facts| facts.judged.provider)
+        self.read(file).is_some_and(|facts| facts.training.provider)
     }
 
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
@@ -242,30 +242,31 @@ impl Discovery {
                 described.extend(commands::described(root, &files, file, *kind, written, has_gpu));
             }
         }
-        self.written.retain(|path, _| {
+        self.commands.retain(|path, _| {
             let relative = path.strip_prefix(root);
             relative.map_or(true, |it| with_commands.iter().any(|(path, _)| path == it))
         });
         Scan { files, described, cut_short }
     }
 
-    fn commands(&mut self, full: &Path, kind: Kind) -> Arc<Vec<Written>> {
+    fn commands(&mut self, full: &Path, kind: Kind) -> Arc<Vec<FoundCommand>> {
         let metadata = full.symlink_metadata().ok();
-        let readable = |it: &std::fs::Metadata| it.is_file() && it.len() <= LONGEST_FILE as u64;
+        let readable =
+            |it: &std::fs::Metadata| it.is_file() && it.len() <= MAX_COMMAND_FILE_BYTES as u64;
         let Some(metadata) = metadata.filter(readable) else { return Arc::default() };
         let version = (metadata.len(), metadata.modified().ok());
-        if let Some((known, written)) = self.written.get(full)
+        if let Some((known, written)) = self.commands.get(full)
             && *known == version
         {
             return Arc::clone(written);
         }
         let mut bytes = Vec::new();
-        let read = File::open(full).map(|file| file.take(LONGEST_FILE as u64));
+        let read = File::open(full).map(|file| file.take(MAX_COMMAND_FILE_BYTES as u64));
         if read.and_then(|mut file| file.read_to_end(&mut bytes)).is_err() {
             return Arc::default();
         }
         let written = Arc::new(kind.read(&String::from_utf8_lossy(&bytes)));
-        self.written.insert(full.to_owned(), (version, Arc::clone(&written)));
+        self.commands.insert(full.to_owned(), (version, Arc::clone(&written)));
         written
     }
 
@@ -285,7 +286,7 @@ impl Discovery {
         let index = SourceIndex::new(String::from_utf8_lossy(&bytes).as_ref());
         let outline = ProgramOutline::of(&index);
         let cpu_option = if has_gpu() { None } else { cpu_option(&index) };
-        let facts = Arc::new(Facts { judged: outline.judge(), outline, cpu_option });
+        let facts = Arc::new(Facts { training: outline.judge(), outline, cpu_option });
         self.facts.insert(full.to_owned(), (version, Arc::clone(&facts)));
         Some(facts)
     }

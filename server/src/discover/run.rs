@@ -33,7 +33,7 @@ impl Run {
 
     /// The command for display, without `python` for a script: `train.py --lr 0.1`, `python -m
     /// package.train`. It is also the key under which the user's choice is stored.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         let program = match &self.module {
             None => {
                 shell_words::quote(&self.path.to_string_lossy().replace('\\', "/")).into_owned()

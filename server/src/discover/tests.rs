@@ -27,17 +27,17 @@ fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str)
     let found = discovery.find(folder.path(), opened, remembered);
     let shown = |path: &Path| path.to_string_lossy().replace('\\', "/");
     let found = match found {
-        Found::Run(run) => match &run.origin {
-            Some(origin) => format!("{} ({origin})", run.shown()),
-            None => run.shown(),
+        SearchResult::Run(run) => match &run.origin {
+            Some(origin) => format!("{} ({origin})", run.display()),
+            None => run.display(),
         },
-        Found::Provider(path) => format!("provider {}", shown(&path)),
-        Found::Several { candidates, leads } => {
-            let paths: Vec<String> = candidates.iter().map(|one| one.run.shown()).collect();
+        SearchResult::Provider(path) => format!("provider {}", shown(&path)),
+        SearchResult::Several { candidates, leads } => {
+            let paths: Vec<String> = candidates.iter().map(|one| one.run.display()).collect();
             let word = if leads { "likeliest first" } else { "ask" };
             format!("{word}: {}", paths.join(" "))
         }
-        Found::Nothing { looked_at, .. } => format!("nothing in {looked_at}"),
+        SearchResult::Nothing { looked_at, .. } => format!("nothing in {looked_at}"),
     };
     assert_eq!(found, expected);
 }
@@ -133,12 +133,12 @@ fn a_changed_file_is_read_again() {
     let file = folder.path().join("train.py");
     std::fs::write(&file, "pass\n").expect("written");
     let mut discovery = Discovery::default();
-    let nothing = Found::Nothing { looked_at: 1, cut_short: false, likely: Vec::new() };
+    let nothing = SearchResult::Nothing { looked_at: 1, cut_short: false, likely: Vec::new() };
     assert_eq!(discovery.find(folder.path(), None, None), nothing);
     std::fs::write(&file, TRAINS).expect("written");
     assert_eq!(
         discovery.find(folder.path(), None, None),
-        Found::Run(Run::script(Path::new("train.py")))
+        SearchResult::Run(Run::script(Path::new("train.py")))
     );
 }
 
@@ -372,14 +372,14 @@ fn variables_and_launchers_of_files() {
     let readme = "```\nCUDA_VISIBLE_DEVICES=3 LD_PRELOAD=/x.so SEED=1 torchrun --nproc_per_node=8 train.py\n```\n";
     std::fs::write(folder.path().join("README.md"), readme).expect("written");
     std::fs::write(folder.path().join("train.py"), TRAINS).expect("written");
-    let Found::Run(run) = Discovery::default().find(folder.path(), None, None) else {
+    let SearchResult::Run(run) = Discovery::default().find(folder.path(), None, None) else {
         panic!("one run")
     };
     assert_eq!(run.environment, BTreeMap::from([("SEED".to_owned(), "1".to_owned())]));
     assert_eq!(run.launcher, ["torchrun", "--standalone", "--nproc-per-node", "1"]);
     let readme = "```\nssh host python train.py\nsrun -N 2 python train.py\n```\n";
     std::fs::write(folder.path().join("README.md"), readme).expect("written");
-    let Found::Run(run) = Discovery::default().find(folder.path(), None, None) else {
+    let SearchResult::Run(run) = Discovery::default().find(folder.path(), None, None) else {
         panic!("one run")
     };
     assert_eq!(run.launcher, [""; 0]);

@@ -23,11 +23,11 @@ pub(crate) fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
     let file = File::open(recording.join("manifest.json")).ok()?;
     let mut text = String::new();
     file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text).ok()?;
-    entry_told(&serde_json::from_str::<PartialManifest>(&text).ok()?.entry?, sources)
+    entry_point(&serde_json::from_str::<PartialManifest>(&text).ok()?.entry?, sources)
 }
 
 /// The entry point, from the entry of a manifest.
-pub(crate) fn entry_told(manifest_entry: &manifest::Entry, sources: &Sources) -> Option<Entry> {
+pub(crate) fn entry_point(manifest_entry: &manifest::Entry, sources: &Sources) -> Option<Entry> {
     let provider = manifest_entry.kind == "provider";
     let path = match (&manifest_entry.path, &manifest_entry.name) {
         (Some(path), _) => path.clone(),

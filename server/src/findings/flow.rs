@@ -9,11 +9,11 @@ use ridgeline_analysis::python::SourceIndex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::Kept;
+use super::FindingSet;
 use crate::debounce::{Debouncer, Wake};
 use crate::event::{Event, WorkspaceEvent};
 use crate::profiler::Profiler;
-use crate::requests::Applying;
+use crate::requests::EditContext;
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
@@ -26,11 +26,11 @@ const IDLE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// The generation and the findings of each measurement, one per project, newest first.
-    measured: Vec<(u64, Arc<Kept>)>,
+    measured: Vec<(u64, Arc<FindingSet>)>,
     /// The generations of the inspected measurements, including those without a result.
-    looked_at: Vec<u64>,
+    inspected: Vec<u64>,
     /// Findings from source text only.
-    read: Vec<Arc<Kept>>,
+    of_source: Vec<Arc<FindingSet>>,
     /// The pause before the texts are analyzed.
     pause: Debouncer,
     /// The number of the running analysis, and the token that cancels it.
@@ -39,18 +39,18 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// All shown findings.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kept>> {
-        self.measured.iter().map(|(_, kept)| kept).chain(&self.read)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<FindingSet>> {
+        self.measured.iter().map(|(_, set)| set).chain(&self.of_source)
     }
 
     /// The findings of a measurement, by its generation.
-    pub(crate) fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
-        self.measured.iter().find(|(of, _)| *of == generation).map(|(_, kept)| kept)
+    pub(crate) fn of(&self, generation: u64) -> Option<&Arc<FindingSet>> {
+        self.measured.iter().find(|(of, _)| *of == generation).map(|(_, set)| set)
     }
 
     /// Whether a measurement was inspected.
-    pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
-        self.looked_at.contains(&generation)
+    pub(crate) fn is_inspected(&self, generation: u64) -> bool {
+        self.inspected.contains(&generation)
     }
 
     /// Cancels the pause and the running analysis.
@@ -63,8 +63,8 @@ impl Findings {
     pub(crate) fn clear(&mut self) {
         self.stop();
         self.measured.clear();
-        self.looked_at.clear();
-        self.read.clear();
+        self.inspected.clear();
+        self.of_source.clear();
         self.pause.cancel();
     }
 
@@ -75,7 +75,7 @@ impl Findings {
     }
 
     fn is_empty(&self) -> bool {
-        self.all().all(|kept| kept.findings.is_empty())
+        self.all().all(|set| set.findings.is_empty())
     }
 }
 
@@ -87,12 +87,12 @@ impl Drop for Findings {
 
 impl GlobalState {
     /// The findings of the projects that contain a file.
-    pub(crate) fn findings_around(&self, file: &Path) -> Vec<Arc<Kept>> {
+    pub(crate) fn findings_around(&self, file: &Path) -> Vec<Arc<FindingSet>> {
         if self.settings.findings.is_none() {
             return Vec::new();
         }
         let all = self.workspaces.iter().flat_map(|workspace| workspace.findings.all());
-        all.filter(|kept| file.starts_with(&kept.root)).cloned().collect()
+        all.filter(|set| file.starts_with(&set.root)).cloned().collect()
     }
 
     /// Whether a workspace shows findings, which move with the text.
@@ -101,7 +101,12 @@ impl GlobalState {
     }
 
     /// Stores the findings of a measurement. `found` is `None` if the measurement has no graph.
-    pub(crate) fn findings_found(&mut self, id: WorkspaceId, generation: u64, found: Option<Kept>) {
+    pub(crate) fn findings_found(
+        &mut self,
+        id: WorkspaceId,
+        generation: u64,
+        found: Option<FindingSet>,
+    ) {
         let feed = self.feed.clone();
         let workspace = &mut self.workspaces[id];
         // The user may have cleared it, and a later run may have replaced it.
@@ -109,21 +114,21 @@ impl GlobalState {
         let Some(project) = about.map(|(_, profiled)| profiled.real_root.clone()) else { return };
         let projects: Vec<PathBuf> =
             workspace.measured.iter().map(|(_, profiled)| profiled.real_root.clone()).collect();
-        let looked_at = &mut workspace.findings.looked_at;
-        looked_at.retain(|of| workspace.measured.iter().any(|(known, _)| known == of));
-        if !looked_at.contains(&generation) {
-            looked_at.push(generation);
+        let inspected = &mut workspace.findings.inspected;
+        inspected.retain(|of| workspace.measured.iter().any(|(known, _)| known == of));
+        if !inspected.contains(&generation) {
+            inspected.push(generation);
         }
         let all = &mut workspace.findings.measured;
-        all.retain(|(_, kept)| kept.root != project && projects.contains(&kept.root));
-        all.extend(found.map(|kept| (generation, Arc::new(kept))));
+        all.retain(|(_, set)| set.root != project && projects.contains(&set.root));
+        all.extend(found.map(|set| (generation, Arc::new(set))));
         all.sort_by_key(|(of, _)| Reverse(*of));
         feed.changed(id);
         self.show_diagnostics(id);
     }
 
     /// Analyzes a changed text after a pause.
-    pub(crate) fn read_after_pause(&mut self, file: &Path, is_new: bool) {
+    pub(crate) fn schedule_reading(&mut self, file: &Path, is_new: bool) {
         let is_python = file.extension().is_some_and(|ending| ending == "py");
         if let Some(id) = self.workspaces.around(file).filter(|_| is_python) {
             let pause = self.settings.live_delay;
@@ -159,8 +164,8 @@ impl GlobalState {
         // The most recently edited program comes first.
         files.sort_by_key(|file| Some(file) != self.last_touched.as_ref());
         files.truncate(MAX_PROGRAMS);
-        let programs: Vec<Applying> =
-            files.iter().map(|file| self.applying(id, Some(file))).collect();
+        let programs: Vec<EditContext> =
+            files.iter().map(|file| self.edit_context(id, Some(file))).collect();
         let number = self.next_number();
         let (events, pool, profiler) =
             (self.events.clone(), self.slow_pool.clone(), self.profiler.clone());
@@ -190,17 +195,22 @@ impl GlobalState {
 
     /// Stores the findings of an analysis. `found` is `None` if a text currently does not parse,
     /// which keeps the previous findings.
-    pub(crate) fn texts_read(&mut self, id: WorkspaceId, number: u64, found: Option<Vec<Kept>>) {
+    pub(crate) fn texts_read(
+        &mut self,
+        id: WorkspaceId,
+        number: u64,
+        found: Option<Vec<FindingSet>>,
+    ) {
         let workspace = &mut self.workspaces[id];
         let findings = &mut workspace.findings;
         if findings.running.take_if(|(own, _)| *own == number).is_none() {
             return;
         }
         let Some(found) = found else { return };
-        let said = |all: &[Arc<Kept>]| all.iter().any(|kept| !kept.findings.is_empty());
-        let before = said(&findings.read);
-        findings.read = found.into_iter().map(Arc::new).collect();
-        if before || said(&findings.read) {
+        let has_findings = |all: &[Arc<FindingSet>]| all.iter().any(|set| !set.findings.is_empty());
+        let before = has_findings(&findings.of_source);
+        findings.of_source = found.into_iter().map(Arc::new).collect();
+        if before || has_findings(&findings.of_source) {
             self.show_diagnostics(id);
         }
     }
@@ -208,7 +218,7 @@ impl GlobalState {
     /// Applies a change of the settings about findings.
     pub(crate) fn findings_settings_changed(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
-        if !workspace.findings.pause.is_started() && workspace.findings.read.is_empty() {
+        if !workspace.findings.pause.is_started() && workspace.findings.of_source.is_empty() {
             self.read_in(id, Duration::ZERO);
         }
     }
@@ -217,27 +227,27 @@ impl GlobalState {
 /// The findings from source text. Returns `None` if a text currently does not parse or the analysis
 /// was cancelled.
 fn read(
-    programs: &[Applying],
+    programs: &[EditContext],
     profiler: &dyn Profiler,
     stop: &dyn Fn() -> bool,
-) -> Option<Vec<Kept>> {
-    let mut found: Vec<Kept> = Vec::new();
+) -> Option<Vec<FindingSet>> {
+    let mut found: Vec<FindingSet> = Vec::new();
     let mut known: Vec<(PathBuf, String)> = Vec::new();
-    for applying in programs {
-        let Some((root, sources, entry)) = applying.read() else { continue };
+    for context in programs {
+        let Some((root, sources, entry)) = context.read() else { continue };
         let program = (root.to_owned(), entry.path.clone());
         if known.contains(&program) {
             continue;
         }
         known.push(program);
-        if applying.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
+        if context.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
             return None;
         }
         let findings = profiler.read(&sources, &entry, root, stop);
         if stop() {
             return None;
         }
-        found.push(Kept::read(root, findings, entry, &sources));
+        found.push(FindingSet::of_source(root, findings, entry, &sources));
     }
     Some(found)
 }

@@ -4,19 +4,19 @@
 //! call them on a background thread.
 
 pub(crate) mod entry;
+mod finding_set;
 mod flow;
-mod kept;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::Severity;
-use ridgeline_analysis::diagnose::silence::Ignored;
-use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::diagnose::suppression::ConfiguredSuppressions;
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::SourceIndex;
 use ridgeline_analysis::python::semantics::Entry;
@@ -27,79 +27,85 @@ use crate::config;
 use crate::documents::real_path;
 use crate::pipeline;
 use crate::profiler::Profiled;
+pub(crate) use finding_set::{FindingSet, PlacedFinding, in_text};
 pub(crate) use flow::Findings;
-pub(crate) use kept::{Kept, Placed, in_text};
 
 /// The findings of a measured iteration, highest cost first, without those that the project's
-/// configuration silences. `probes` are timings of single operators, `sources` the current texts.
+/// configuration suppresses. `probes` are timings of single operators, `sources` the current texts.
 pub(crate) fn measured(
-    subject: &Subject,
+    recorded_run: &RecordedRun,
     probes: &Probes,
     sources: &Sources,
     root: &Path,
 ) -> Vec<Finding> {
-    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let manifest_entry =
+        recorded_run.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
     let entry = manifest_entry
-        .and_then(|manifest_entry| entry::entry_told(manifest_entry, sources))
+        .and_then(|manifest_entry| entry::entry_point(manifest_entry, sources))
         .unwrap_or_default();
     let ignored = ignored(root);
-    let found = diagnose::diagnose(subject, probes, sources, &entry);
-    found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
+    let found = diagnose::diagnose(recorded_run, probes, sources, &entry);
+    found.into_iter().filter(|one| !ignored.suppresses(one.rule, &one.at.path)).collect()
 }
 
 /// The findings from the source text of a program, ordered and filtered in the same way.
-pub(crate) fn read(
+pub(crate) fn of_source(
     sources: &Sources,
     entry: &Entry,
     root: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Vec<Finding> {
     let ignored = ignored(root);
-    let found = diagnose::read_until(sources, entry, stop);
-    found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
+    let found = diagnose::diagnose_source_until(sources, entry, stop);
+    found.into_iter().filter(|one| !ignored.suppresses(one.rule, &one.at.path)).collect()
 }
 
-/// The findings of a finished run without those silenced in the current texts, for the command
+/// The findings of a finished run without those suppressed in the current texts, for the command
 /// line.
 ///
 /// # Errors
 /// The error of `subject`.
 pub(crate) fn of_run(
     profiled: &Profiled,
-    subject: &Result<Subject, String>,
+    recorded_run: &Result<RecordedRun, String>,
 ) -> Result<Vec<Finding>, String> {
-    let subject = subject.as_ref().map_err(Clone::clone)?;
-    Ok(of_subject(profiled, subject).findings)
+    let recorded_run = recorded_run.as_ref().map_err(Clone::clone)?;
+    Ok(of_recorded_run(profiled, recorded_run).findings)
 }
 
-/// The findings of a measurement without those silenced in the current texts.
-pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
+/// The findings of a measurement without those suppressed in the current texts.
+pub(crate) fn of_recorded_run(profiled: &Profiled, recorded_run: &RecordedRun) -> FindingSet {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
     let recording = profiled.recording.as_deref();
-    let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
-    let found = measured(subject, &probes.unwrap_or_default(), &sources, &root);
-    let found = unsilenced(found, &profiled.profile, &sources);
-    Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
+    let probes = recording.map(|recording| pipeline::stored_probes(recording, recorded_run));
+    let found = measured(recorded_run, &probes.unwrap_or_default(), &sources, &root);
+    let found = without_suppressed(found, &profiled.profile, &sources);
+    FindingSet::new(&root, found, Some(profiled.profile.clone()), &sources)
 }
 
 /// The findings from source text at lines that a measurement did not reach, for the command line. A
 /// rule that already has a measured finding in a file is omitted there.
-pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
+pub(crate) fn at_unreached_lines(
+    profiled: &Profiled,
+    recorded_run: &RecordedRun,
+    found: &[Finding],
+) -> Vec<Finding> {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
-    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let manifest_entry =
+        recorded_run.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
     let Some(entry) =
-        manifest_entry.and_then(|manifest_entry| entry::entry_told(manifest_entry, &sources))
+        manifest_entry.and_then(|manifest_entry| entry::entry_point(manifest_entry, &sources))
     else {
         return Vec::new();
     };
-    let mut of_texts = read(&sources, &entry, &root, &|| false);
+    let mut of_texts = of_source(&sources, &entry, &root, &|| false);
     of_texts.retain(|one| {
         !found.iter().any(|known| known.rule == one.rule && known.at.path == one.at.path)
     });
-    let measured = Kept::new(&root, Vec::new(), Some(profiled.profile.clone()), &sources);
-    let all = [measured, Kept::new(&root, of_texts, None, &sources)].map(Arc::new);
+    let measured = FindingSet::new(&root, Vec::new(), Some(profiled.profile.clone()), &sources);
+    let all = [measured, FindingSet::new(&root, of_texts, None, &sources)].map(Arc::new);
     let mut shown = Vec::new();
     for file in all[1].files() {
         let text = all[1].relative(&file).and_then(|path| sources.text(&path));
@@ -110,8 +116,8 @@ pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding
     shown
 }
 
-/// Omits findings that comments in the current texts silence.
-fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
+/// Omits findings that comments in the current texts suppress.
+fn without_suppressed(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
     let mut kept = Vec::with_capacity(found.len());
     let mut texts: Vec<(String, Option<SourceIndex>)> = Vec::new();
     for finding in found {
@@ -124,9 +130,9 @@ fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<
         let file = profile.files.iter().find(|file| file.path == *path);
         let ran = file.map_or(&[][..], |file| &file.fingerprint);
         let is_silenced = index.is_some_and(|index| {
-            let today = Today::new(ran, index);
-            let line = today.line(finding.at.line);
-            line.is_some_and(|line| today.is_silenced(finding.rule, line))
+            let current = CurrentText::new(ran, index);
+            let line = current.line(finding.at.line);
+            line.is_some_and(|line| current.is_suppressed(finding.rule, line))
         });
         if !is_silenced {
             kept.push(finding);
@@ -135,9 +141,9 @@ fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<
     kept
 }
 
-/// The findings that the project's configuration silences. A broken configuration silences nothing.
+/// The findings that the project's configuration suppresses. A broken configuration suppresses nothing.
 /// It is reported when something is to run.
-fn ignored(root: &Path) -> Ignored {
+fn ignored(root: &Path) -> ConfiguredSuppressions {
     let config = config::load(root).map(|loaded| loaded.config).unwrap_or_default();
-    Ignored::new(config.findings.ignore.iter().map(|entry| entry.as_str()))
+    ConfiguredSuppressions::new(config.findings.ignore.iter().map(|entry| entry.as_str()))
 }

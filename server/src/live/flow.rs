@@ -8,7 +8,7 @@ use std::time::Duration;
 use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 
-use super::{EstimateOutcome, EstimateRequest, Estimated, Told};
+use super::{EstimateOutcome, EstimateRequest, Estimated, LineReports};
 use crate::debounce::Wake;
 use crate::documents::{Document, DocumentId};
 use crate::event::WorkspaceEvent;
@@ -31,8 +31,8 @@ impl GlobalState {
         let is_measured = self.is_as_saved(id);
         self.scheduler.stop(id, Slot::Estimate);
         let workspace = &mut self.workspaces[id];
-        let told = workspace.live.told.as_mut();
-        let gone = told.and_then(|told| Arc::make_mut(told).would_fail.take());
+        let reports = workspace.live.reports.as_mut();
+        let gone = reports.and_then(|reports| Arc::make_mut(reports).would_fail.take());
         // Undoing an edit shows the measurement again, without a pause.
         let undone = is_measured && workspace.live.drop_scaled();
         if gone.is_some() {
@@ -65,7 +65,7 @@ impl GlobalState {
     pub(crate) fn estimate_due(&mut self, id: WorkspaceId) {
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::EstimateDue };
         if self.workspaces[id].live.pause.is_over(&wake) {
-            self.want_estimate(id);
+            self.enqueue_estimate(id);
         }
     }
 
@@ -92,7 +92,7 @@ impl GlobalState {
         self.scheduler.forget_result(id, Slot::Estimate);
     }
 
-    fn want_estimate(&mut self, id: WorkspaceId) {
+    fn enqueue_estimate(&mut self, id: WorkspaceId) {
         if !self.settings.live || self.workspaces[id].live.cleared {
             return;
         }
@@ -101,7 +101,7 @@ impl GlobalState {
         // While the text does not parse, the last estimate stays.
         if !texts.iter().any(|text| self.is_unfinished(text)) {
             let key = self.estimate_key(id);
-            self.scheduler.want(id, Work::Estimate(key));
+            self.scheduler.enqueue(id, Work::Estimate(key));
         }
     }
 
@@ -115,7 +115,7 @@ impl GlobalState {
         texts.sort();
         let mut hasher = fnv::FnvHasher::default();
         texts.hash(&mut hasher);
-        self.touched_in(id).hash(&mut hasher);
+        self.last_edited_in(id).hash(&mut hasher);
         target.hash(&mut hasher);
         let settings = &self.settings;
         (&settings.interpreter, &settings.device).hash(&mut hasher);
@@ -126,7 +126,7 @@ impl GlobalState {
     }
 
     /// The most recently edited document, if it is in this workspace.
-    pub(crate) fn touched_in(&self, id: WorkspaceId) -> Option<PathBuf> {
+    pub(crate) fn last_edited_in(&self, id: WorkspaceId) -> Option<PathBuf> {
         self.last_touched.clone().filter(|file| file.starts_with(&self.workspaces[id].root))
     }
 
@@ -140,13 +140,13 @@ impl GlobalState {
             Some((real, self.documents.snapshot(id)?.index))
         });
         let texts = texts.collect();
-        let profile = self.request(id, self.touched_in(id).as_deref());
+        let profile = self.request(id, self.last_edited_in(id).as_deref());
         let target = self.target_gpu(id);
         let workspace = &mut self.workspaces[id];
         let measured = workspace.measured.iter().map(|(_, profiled)| profiled.clone()).collect();
         let request = EstimateRequest { profile, texts, measured, target };
         let estimate = self.profiler.estimate(request, permit);
-        self.carry_out(job, async move { Outcome::Estimate(estimate.await) });
+        self.spawn_job(job, async move { Outcome::Estimate(estimate.await) });
         Some(())
     }
 
@@ -171,12 +171,16 @@ impl GlobalState {
                 let files = profiled.profile.files.iter();
                 let fingerprints =
                     files.map(|file| (file.path.clone(), file.fingerprint.clone())).collect();
-                let told =
-                    Told { root: profiled.root.clone(), would_fail: None, gaps, fingerprints };
+                let reports = LineReports {
+                    root: profiled.root.clone(),
+                    would_fail: None,
+                    gaps,
+                    fingerprints,
+                };
                 live.estimates.retain(|(_, older)| older.root != profiled.root);
                 live.estimates.insert(0, (generation, Arc::new(profiled)));
                 self.live_changed(id);
-                self.report_at_lines(id, told);
+                self.report_at_lines(id, reports);
             }
             EstimateOutcome::Unchanged { root: project } => {
                 let shown = live.estimates.len();
@@ -184,7 +188,7 @@ impl GlobalState {
                 if live.estimates.len() < shown {
                     self.live_changed(id);
                 }
-                self.report_at_lines(id, Told { root: project, ..Told::default() });
+                self.report_at_lines(id, LineReports { root: project, ..LineReports::default() });
             }
             EstimateOutcome::Failed { failure, root: project } => {
                 if let Some((at, message)) = would_fail(&failure) {
@@ -217,16 +221,17 @@ impl GlobalState {
         message: String,
     ) {
         let workspace = &mut self.workspaces[id];
-        let before = workspace.live.told.as_deref().filter(|told| told.root == project);
-        let told = before.cloned().unwrap_or(Told { root: project, ..Told::default() });
-        self.report_at_lines(id, Told { would_fail: Some((at, message)), ..told });
+        let before = workspace.live.reports.as_deref().filter(|reports| reports.root == project);
+        let reports =
+            before.cloned().unwrap_or(LineReports { root: project, ..LineReports::default() });
+        self.report_at_lines(id, LineReports { would_fail: Some((at, message)), ..reports });
     }
 
-    fn report_at_lines(&mut self, id: WorkspaceId, told: Told) {
+    fn report_at_lines(&mut self, id: WorkspaceId, reports: LineReports) {
         let workspace = &mut self.workspaces[id];
-        let before = workspace.live.told.as_deref();
-        if before.is_some_and(Told::says) || told.says() {
-            workspace.live.told = Some(Arc::new(told));
+        let before = workspace.live.reports.as_deref();
+        if before.is_some_and(LineReports::has_reports) || reports.has_reports() {
+            workspace.live.reports = Some(Arc::new(reports));
             self.show_diagnostics(id);
         }
     }
@@ -258,8 +263,8 @@ impl GlobalState {
     /// The current text has run, so reports from estimates are removed.
     pub(crate) fn text_has_run(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
-        workspace.live.put_off();
-        if workspace.live.told.take().is_some_and(|told| told.says()) {
+        workspace.live.cancel_scheduled();
+        if workspace.live.reports.take().is_some_and(|reports| reports.has_reports()) {
             self.show_diagnostics(id);
         }
     }

@@ -87,7 +87,7 @@ pub(crate) struct Gap {
 
 /// Reports at lines of the estimated text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct LineReports {
     /// The project's root. Paths are relative to it.
     pub root: PathBuf,
     /// Where and how the edit would fail or not terminate. Only for the newest text.
@@ -99,16 +99,16 @@ pub(crate) struct Told {
     pub fingerprints: Vec<(String, Vec<u32>)>,
 }
 
-impl Told {
+impl LineReports {
     /// Whether there is anything to show.
-    pub(crate) fn says(&self) -> bool {
+    pub(crate) fn has_reports(&self) -> bool {
         self.would_fail.is_some() || !self.gaps.is_empty()
     }
 
     /// The reports in one file.
-    pub(crate) fn of(&self, file: &Path) -> Told {
+    pub(crate) fn of(&self, file: &Path) -> LineReports {
         let is_here = |at: &FailureFrame| self.root.join(&at.path) == file;
-        Told {
+        LineReports {
             would_fail: self.would_fail.clone().filter(|(at, _)| is_here(at)),
             gaps: self.gaps.iter().filter(|gap| is_here(&gap.at)).cloned().collect(),
             ..self.clone()
@@ -124,7 +124,7 @@ pub(crate) struct Live {
     /// One estimate per project, with its generation.
     pub estimates: Vec<(u64, Arc<Profiled>)>,
     /// Reports at lines.
-    pub told: Option<Arc<Told>>,
+    pub reports: Option<Arc<LineReports>>,
     /// Why there is no estimate, for display.
     pub problem: Option<String>,
     /// The target GPU chosen in this session. It overrides the settings.
@@ -135,7 +135,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Cancels the scheduled estimate. The next edit schedules another.
-    pub(crate) fn put_off(&mut self) {
+    pub(crate) fn cancel_scheduled(&mut self) {
         self.pause.cancel();
     }
 
@@ -149,7 +149,7 @@ impl Live {
         self.cleared = true;
         self.pause.cancel();
         self.estimates.clear();
-        self.told = None;
+        self.reports = None;
         self.problem = None;
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::event::{Event, WorkspaceEvent};
 use crate::known_devices;
-use crate::lsp::client::{Asked, Importance};
+use crate::lsp::client::{Importance, QuestionResult};
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
@@ -74,9 +74,9 @@ impl GlobalState {
         let answer = to_client.ask(message, &titles);
         tokio::spawn(async move {
             let chosen = match answer.await {
-                Asked::Chosen(title) => title,
-                Asked::Closed => return,
-                Asked::NotShown => {
+                QuestionResult::Chosen(title) => title,
+                QuestionResult::Closed => return,
+                QuestionResult::NotShown => {
                     let message = "Set ridgeline.targetGpu to choose a GPU";
                     return to_client.show_message(Importance::Info, message);
                 }

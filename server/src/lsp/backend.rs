@@ -20,7 +20,7 @@ use tower_lsp::ls_types::{
 
 use super::ext::{HeatParams, HeatStatement};
 use super::{capabilities, from_proto, to_proto};
-use crate::event::{Event, Told};
+use crate::event::{Event, Notification};
 use crate::live::target_gpu;
 use crate::pool::Reply;
 use crate::requests::Request;
@@ -46,16 +46,16 @@ impl Backend {
         Backend { events }
     }
 
-    async fn notify(&self, told: Told) {
+    async fn notify(&self, notification: Notification) {
         let (done, acknowledged) = oneshot::channel();
-        self.send(Event::Told(told, done)).await;
+        self.send(Event::Notification(notification, done)).await;
         // The sender is dropped if the event loop has ended or the handler panicked.
         let _ = acknowledged.await;
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.send(Event::Asked(request(reply))).await;
+        self.send(Event::Request(request(reply))).await;
         match answer.await {
             Ok(result) => result.map_err(to_proto::error),
             Err(_) => Err(Error::internal_error()),
@@ -76,7 +76,7 @@ impl Backend {
             NumberOrString::String(token) => token,
             NumberOrString::Number(number) => number.to_string(),
         };
-        self.notify(Told::ProgressCancelled(token)).await;
+        self.notify(Notification::ProgressCancelled(token)).await;
     }
 
     /// `ridgeline/heat`. The answer is empty for a document that the server does not handle.
@@ -95,16 +95,16 @@ impl LanguageServer for Backend {
     async fn initialize(&self, params: InitializeParams) -> Result<InitializeResult> {
         let client = from_proto::client(params);
         let result = capabilities::initialize_result(&client);
-        self.notify(Told::Hello(Box::new(client))).await;
+        self.notify(Notification::Initialize(Box::new(client))).await;
         Ok(result)
     }
 
     async fn initialized(&self, _: InitializedParams) {
-        self.notify(Told::Ready).await;
+        self.notify(Notification::Initialized).await;
     }
 
     async fn shutdown(&self) -> Result<()> {
-        self.notify(Told::Goodbye).await;
+        self.notify(Notification::Shutdown).await;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl LanguageServer for Backend {
         if !from_proto::is_python(&document.uri, &document.language_id) {
             return;
         }
-        self.notify(Told::Opened {
+        self.notify(Notification::Opened {
             id: from_proto::document_id(&document.uri),
             uri: document.uri.as_str().to_owned(),
             text: document.text,
@@ -125,15 +125,15 @@ impl LanguageServer for Backend {
     async fn did_change(&self, params: DidChangeTextDocumentParams) {
         let id = from_proto::document_id(&params.text_document.uri);
         let changes = from_proto::changes(params.content_changes);
-        self.notify(Told::Changed(id, params.text_document.version, changes)).await;
+        self.notify(Notification::Changed(id, params.text_document.version, changes)).await;
     }
 
     async fn did_save(&self, params: DidSaveTextDocumentParams) {
-        self.notify(Told::Saved(from_proto::document_id(&params.text_document.uri))).await;
+        self.notify(Notification::Saved(from_proto::document_id(&params.text_document.uri))).await;
     }
 
     async fn did_close(&self, params: DidCloseTextDocumentParams) {
-        self.notify(Told::Closed(from_proto::document_id(&params.text_document.uri))).await;
+        self.notify(Notification::Closed(from_proto::document_id(&params.text_document.uri))).await;
     }
 
     // Notebooks are silently ignored.
@@ -146,13 +146,13 @@ impl LanguageServer for Backend {
     async fn did_change_watched_files(&self, _: DidChangeWatchedFilesParams) {}
 
     async fn did_change_configuration(&self, params: DidChangeConfigurationParams) {
-        self.notify(Told::SettingsChanged(params.settings)).await;
+        self.notify(Notification::SettingsChanged(params.settings)).await;
     }
 
     async fn did_change_workspace_folders(&self, params: DidChangeWorkspaceFoldersParams) {
         let added = from_proto::folders(&params.event.added);
         let removed = from_proto::folders(&params.event.removed);
-        self.notify(Told::FoldersChanged(added, removed)).await;
+        self.notify(Notification::FoldersChanged(added, removed)).await;
     }
 
     async fn inlay_hint(&self, params: InlayHintParams) -> Result<Option<Vec<InlayHint>>> {

@@ -45,7 +45,7 @@ impl Importance {
 
 /// Result of a question to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum QuestionResult {
     /// The user's choice.
     Chosen(String),
     /// The user dismissed the question.
@@ -78,21 +78,23 @@ impl ToClient {
         &self,
         message: &str,
         titles: &[String],
-    ) -> impl Future<Output = Asked> + Send + use<> {
+    ) -> impl Future<Output = QuestionResult> + Send + use<> {
         let actions: Vec<Value> = titles.iter().map(|title| json!({"title": title})).collect();
         let params = json!({"type": MessageType::INFO, "message": message, "actions": actions});
         let answer = self.outbox.request(ShowMessageRequest::METHOD, &params, USER_TIMEOUT);
         async {
             match answer.await {
                 Ok(answer) => match answer.get("title").and_then(Value::as_str) {
-                    Some(title) => Asked::Chosen(title.to_owned()),
-                    None => Asked::Closed,
+                    Some(title) => QuestionResult::Chosen(title.to_owned()),
+                    None => QuestionResult::Closed,
                 },
                 Err(error) => {
                     tracing::info!("{error}");
                     match error {
-                        NoAnswer::Error { .. } => Asked::NotShown,
-                        NoAnswer::TooLate { .. } | NoAnswer::NotSent { .. } => Asked::Closed,
+                        NoAnswer::Error { .. } => QuestionResult::NotShown,
+                        NoAnswer::TooLate { .. } | NoAnswer::NotSent { .. } => {
+                            QuestionResult::Closed
+                        }
                     }
                 }
             }
@@ -101,7 +103,7 @@ impl ToClient {
 
     /// Shows a document, outside the editor if `external`. If the client cannot or does not show
     /// it, shows a message instead.
-    pub(crate) fn show_or_tell(
+    pub(crate) fn show_document(
         &self,
         uri: &str,
         external: bool,

@@ -305,9 +305,9 @@ mod tests {
             [HeatProvenance::Measured, HeatProvenance::Estimated, HeatProvenance::Stale];
         let words = provenance.map(|one| serde_json::to_value(one).expect("JSON"));
         let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
-        let told = documented.iter().find(|(name, _)| name == "provenance");
-        let told = told.map(|(_, what)| what.split('`').skip(1).step_by(2).collect::<Vec<_>>());
-        assert_eq!(told, Some(words));
+        let listed = documented.iter().find(|(name, _)| name == "provenance");
+        let listed = listed.map(|(_, what)| what.split('`').skip(1).step_by(2).collect::<Vec<_>>());
+        assert_eq!(listed, Some(words));
     }
 
     /// Checks a notification's table in the page against its parameters, all of which are set here.

@@ -8,7 +8,7 @@ use super::Identity;
 use crate::consent::{Cause, Question};
 use crate::event::{Event, WorkspaceEvent};
 use crate::jobs::Outcome;
-use crate::lsp::client::{Asked, Importance};
+use crate::lsp::client::{Importance, QuestionResult};
 use crate::scheduler::{Job, Work, WorkspaceId};
 use crate::state::GlobalState;
 use crate::store::{Store, StoreError, create_private, write_atomic};
@@ -86,7 +86,7 @@ impl GlobalState {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         tokio::spawn(async move {
             let Some(target) = unmeasured.await else { return };
-            let mut cause = Cause::Unasked;
+            let mut cause = Cause::Automatic;
             if choice == MeasureDevice::Ask {
                 if was_declined(&store) {
                     return;
@@ -98,15 +98,15 @@ impl GlobalState {
                 );
                 let titles = [MEASURE, NEVER].map(str::to_owned);
                 match to_client.ask(&message, &titles).await {
-                    Asked::Chosen(title) if title == MEASURE => cause = Cause::Asked,
-                    Asked::Chosen(_) => {
+                    QuestionResult::Chosen(title) if title == MEASURE => cause = Cause::User,
+                    QuestionResult::Chosen(_) => {
                         if let Err(error) = decline(&store) {
                             let message = format!("Could not save your answer: {error}");
                             to_client.show_message(Importance::Warning, &message);
                         }
                         return;
                     }
-                    Asked::Closed | Asked::NotShown => return,
+                    QuestionResult::Closed | QuestionResult::NotShown => return,
                 }
             }
             // Sending fails only after the event loop has ended.
@@ -116,7 +116,7 @@ impl GlobalState {
     }
 
     /// Queues the measurement of a GPU, unless consent was revoked since the question.
-    pub(crate) fn device_wanted(
+    pub(crate) fn request_measurement(
         &mut self,
         id: WorkspaceId,
         target: Target,
@@ -125,7 +125,7 @@ impl GlobalState {
     ) {
         if self.gate.is_current(id, question) {
             self.measuring.target = Some(target);
-            self.scheduler.want(id, Work::MeasureGpu(cause));
+            self.scheduler.enqueue(id, Work::MeasureGpu(cause));
         }
     }
 
@@ -133,11 +133,11 @@ impl GlobalState {
     pub(crate) fn begin_measuring(&mut self, job: &Job) -> Option<()> {
         let target = self.measuring.target.clone()?;
         let permit = job.permit.clone()?;
-        permit.say(format!("measuring {}", target.device.name));
+        permit.set_description(format!("measuring {}", target.device.name));
         let request = self.request(job.owner, None);
         let measured = self.profiler.measure_gpu(target, request, permit);
         let token = job.token.clone();
-        self.carry_out(job, async move {
+        self.spawn_job(job, async move {
             // Dropping the measurement kills its process.
             tokio::select! {
                 measured = measured => Outcome::MeasureGpu(measured),

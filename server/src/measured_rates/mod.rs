@@ -85,7 +85,7 @@ pub(crate) struct Measurement {
 
 impl Measurement {
     /// Creates a measurement dated today.
-    pub(crate) fn today(device: Identity, ceilings: Ceilings) -> Measurement {
+    pub(crate) fn now(device: Identity, ceilings: Ceilings) -> Measurement {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let today = Day::of_unix_seconds(since.map_or(0, |since| since.as_secs()));
         Measurement { version: VERSION, device, measured_on: today.to_string(), ceilings }
@@ -191,7 +191,7 @@ pub(crate) fn add_to(table: &mut DeviceTable, simulated: bool) {
 
 #[cfg(test)]
 mod tests {
-    use ridgeline_gpu::ceilings::{Measured, Precision};
+    use ridgeline_gpu::ceilings::{Precision, RateStatistics};
 
     use super::*;
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn measurement(device: Identity) -> Measurement {
-        let of = |rate| Measured { median: rate, low: rate, high: rate, samples: 15 };
+        let of = |rate| RateStatistics { median: rate, low: rate, high: rate, samples: 15 };
         let ceilings = Ceilings {
             device_name: device.name.clone(),
             copy_bandwidth: of(4.3e12),
@@ -221,15 +221,15 @@ mod tests {
             device_to_host: of(54e9),
             notes: Vec::new(),
         };
-        Measurement::today(device, ceilings)
+        Measurement::now(device, ceilings)
     }
 
     #[test]
     fn a_measurement_is_keyed_by_gpu_and_driver() {
         let (_folder, store) = store();
-        let kept = measurement(identity());
-        kept.keep(&store).expect("written");
-        assert_eq!(of_device(&store, &identity()), Some(kept.clone()));
+        let measurement = measurement(identity());
+        measurement.keep(&store).expect("written");
+        assert_eq!(of_device(&store, &identity()), Some(measurement.clone()));
         for other in [
             Identity { driver: "590.10".to_owned(), ..identity() },
             Identity { capability: None, ..identity() },
@@ -237,7 +237,7 @@ mod tests {
         ] {
             assert_eq!(of_device(&store, &other), None, "{other:?}");
         }
-        assert_eq!(all(&store, false), [kept]);
+        assert_eq!(all(&store, false), [measurement]);
     }
 
     #[test]

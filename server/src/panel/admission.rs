@@ -9,45 +9,45 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// The maximum number of connections that have not shown the token.
-pub(super) const STRANGER_LIMIT: usize = 128;
+pub(super) const UNAUTHENTICATED_LIMIT: usize = 128;
 
 /// The maximum number of authenticated connections. A browser opens at most six for a page.
-pub(super) const HOLDER_LIMIT: usize = 96;
+pub(super) const AUTHENTICATED_LIMIT: usize = 96;
 
 /// The minimum time that an unauthenticated connection keeps its place, so that a flood of
 /// connections does not displace one whose request is about to arrive.
-pub(super) const GRACE: Duration = Duration::from_millis(100);
+pub(super) const MIN_CONNECTION_TIME: Duration = Duration::from_millis(100);
 
 /// The places of all connections. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Admission(Arc<Mutex<Places>>);
+pub(super) struct Admission(Arc<Mutex<ConnectionSlots>>);
 
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionSlots {
     last: u64,
     /// The unauthenticated connections, in order of arrival.
-    strangers: BTreeMap<u64, Stranger>,
-    holders: usize,
+    unauthenticated: BTreeMap<u64, UnauthenticatedConnection>,
+    authenticated: usize,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct UnauthenticatedConnection {
     since: Instant,
     leave: CancellationToken,
 }
 
 /// A connection's place. Dropping it releases the place.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     admission: Admission,
     number: u64,
-    holds: Mutex<bool>,
+    is_authenticated: Mutex<bool>,
     /// Cancelled when another connection takes the place.
     pub leave: CancellationToken,
 }
 
 impl Admission {
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, ConnectionSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,56 +55,65 @@ impl Admission {
     /// recent to displace.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let places = self.places();
-        let (_, oldest) = places.strangers.first_key_value()?;
-        let is_full = places.strangers.len() >= STRANGER_LIMIT;
-        let left = GRACE.saturating_sub(now.saturating_duration_since(oldest.since));
+        let (_, oldest) = places.unauthenticated.first_key_value()?;
+        let is_full = places.unauthenticated.len() >= UNAUTHENTICATED_LIMIT;
+        let left = MIN_CONNECTION_TIME.saturating_sub(now.saturating_duration_since(oldest.since));
         (is_full && !left.is_zero()).then_some(left)
     }
 
     /// Takes a place for a new connection. If there is none, displaces the oldest unauthenticated
     /// connection.
-    pub(super) fn enter(&self) -> Place {
+    pub(super) fn enter(&self) -> ConnectionSlot {
         let leave = CancellationToken::new();
         let mut places = self.places();
-        while places.strangers.len() >= STRANGER_LIMIT
-            && let Some((_, oldest)) = places.strangers.pop_first()
+        while places.unauthenticated.len() >= UNAUTHENTICATED_LIMIT
+            && let Some((_, oldest)) = places.unauthenticated.pop_first()
         {
             oldest.leave.cancel();
         }
         places.last += 1;
         let number = places.last;
-        let stranger = Stranger { since: Instant::now(), leave: leave.clone() };
-        places.strangers.insert(number, stranger);
-        Place { admission: self.clone(), number, holds: Mutex::new(false), leave }
+        let connection = UnauthenticatedConnection { since: Instant::now(), leave: leave.clone() };
+        places.unauthenticated.insert(number, connection);
+        ConnectionSlot {
+            admission: self.clone(),
+            number,
+            is_authenticated: Mutex::new(false),
+            leave,
+        }
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Marks the connection as authenticated. Returns false if there are too many of them, or the
     /// place was taken meanwhile.
-    pub(super) fn show_token(&self) -> bool {
-        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        if *holds {
+    pub(super) fn authenticate(&self) -> bool {
+        let mut is_authenticated =
+            self.is_authenticated.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_authenticated {
             return true;
         }
         let mut places = self.admission.places();
-        if places.holders >= HOLDER_LIMIT || places.strangers.remove(&self.number).is_none() {
+        if places.authenticated >= AUTHENTICATED_LIMIT
+            || places.unauthenticated.remove(&self.number).is_none()
+        {
             return false;
         }
-        places.holders += 1;
-        *holds = true;
+        places.authenticated += 1;
+        *is_authenticated = true;
         true
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let holds = *self.holds.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_authenticated =
+            *self.is_authenticated.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut places = self.admission.places();
-        if holds {
-            places.holders = places.holders.saturating_sub(1);
+        if is_authenticated {
+            places.authenticated = places.authenticated.saturating_sub(1);
         } else {
-            places.strangers.remove(&self.number);
+            places.unauthenticated.remove(&self.number);
         }
     }
 }
@@ -114,59 +123,62 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_stranger_is_displaced() {
+    fn the_oldest_unauthenticated_connection_is_displaced() {
         let admission = Admission::default();
-        let mut places: Vec<Place> = (0..STRANGER_LIMIT).map(|_| admission.enter()).collect();
+        let mut places: Vec<ConnectionSlot> =
+            (0..UNAUTHENTICATED_LIMIT).map(|_| admission.enter()).collect();
         assert!(places.iter().all(|place| !place.leave.is_cancelled()));
         let next = admission.enter();
         let gone = places.iter().filter(|place| place.leave.is_cancelled()).count();
         assert!(gone == 1 && places[0].leave.is_cancelled() && !next.leave.is_cancelled());
-        assert!(!places[0].show_token(), "its place has gone");
+        assert!(!places[0].authenticate(), "its place has gone");
         // A connection that closes makes room.
-        drop(places.split_off(STRANGER_LIMIT - 10));
-        let more: Vec<Place> = (0..10).map(|_| admission.enter()).collect();
+        drop(places.split_off(UNAUTHENTICATED_LIMIT - 10));
+        let more: Vec<ConnectionSlot> = (0..10).map(|_| admission.enter()).collect();
         let still = places.iter().chain(&more).filter(|place| !place.leave.is_cancelled());
-        assert_eq!(still.count(), STRANGER_LIMIT - 1);
+        assert_eq!(still.count(), UNAUTHENTICATED_LIMIT - 1);
     }
 
     #[test]
-    fn token_holders_stay() {
+    fn authenticated_connections_stay() {
         let admission = Admission::default();
-        let holder = admission.enter();
-        assert!(holder.show_token() && holder.show_token(), "twice is once");
-        let strangers: Vec<Place> = (0..10 * STRANGER_LIMIT).map(|_| admission.enter()).collect();
-        assert!(!holder.leave.is_cancelled());
-        assert_eq!(admission.places().strangers.len(), STRANGER_LIMIT);
-        drop((holder, strangers));
+        let connection = admission.enter();
+        assert!(connection.authenticate() && connection.authenticate(), "twice is once");
+        let unauthenticated: Vec<ConnectionSlot> =
+            (0..10 * UNAUTHENTICATED_LIMIT).map(|_| admission.enter()).collect();
+        assert!(!connection.leave.is_cancelled());
+        assert_eq!(admission.places().unauthenticated.len(), UNAUTHENTICATED_LIMIT);
+        drop((connection, unauthenticated));
         let places = admission.places();
-        assert_eq!((places.holders, places.strangers.len()), (0, 0));
+        assert_eq!((places.authenticated, places.unauthenticated.len()), (0, 0));
     }
 
     #[test]
-    fn holders_have_a_limit_too() {
+    fn authenticated_connections_have_a_limit_too() {
         let admission = Admission::default();
-        let mut holders = Vec::new();
-        for _ in 0..HOLDER_LIMIT {
+        let mut authenticated = Vec::new();
+        for _ in 0..AUTHENTICATED_LIMIT {
             let place = admission.enter();
-            assert!(place.show_token());
-            holders.push(place);
+            assert!(place.authenticate());
+            authenticated.push(place);
         }
         let one_more = admission.enter();
-        assert!(!one_more.show_token());
-        holders.pop();
-        assert!(one_more.show_token());
+        assert!(!one_more.authenticate());
+        authenticated.pop();
+        assert!(one_more.authenticate());
     }
 
     #[test]
     fn a_flood_waits() {
         let admission = Admission::default();
         let before = Instant::now();
-        let mut places: Vec<Place> = (1..STRANGER_LIMIT).map(|_| admission.enter()).collect();
+        let mut places: Vec<ConnectionSlot> =
+            (1..UNAUTHENTICATED_LIMIT).map(|_| admission.enter()).collect();
         assert_eq!(admission.wait(before), None);
         places.push(admission.enter());
-        assert_eq!(admission.wait(before), Some(GRACE));
-        assert_eq!(admission.wait(Instant::now() + GRACE), None);
-        assert!(places[0].show_token());
+        assert_eq!(admission.wait(before), Some(MIN_CONNECTION_TIME));
+        assert_eq!(admission.wait(Instant::now() + MIN_CONNECTION_TIME), None);
+        assert!(places[0].authenticate());
         assert_eq!(admission.wait(before), None);
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::predict::device_comparison::Comparison;
-use ridgeline_analysis::present::compare::{self as present, Named};
+use ridgeline_analysis::present::compare::{self as present, RunLabel};
 use ridgeline_analysis::present::panel::{self, PanelInput, document as panel_document};
-use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,9 +21,9 @@ use crate::history;
 use crate::pipeline;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
-use crate::requests::Applying;
+use crate::requests::EditContext;
 use crate::store::Store;
-use crate::what_if::{Found, pairs};
+use crate::what_if::{StudyOutcome, pairs};
 
 /// The number of cached timelines: that of the newest measurement, and the previous one for a page
 /// that has not yet received the newest. Each has a few megabytes.
@@ -31,7 +31,7 @@ const CACHED_TIMELINES: usize = 2;
 
 /// The data of a document.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct DocumentInput {
     /// The measurement and its generation.
     pub measured: Option<(u64, Arc<Profiled>)>,
     /// The project's name.
@@ -49,50 +49,51 @@ pub(crate) struct Facts {
     /// The batch-size sweep, and whether it is still running.
     pub batch: Option<(BatchView, bool)>,
     /// The what-ifs.
-    pub what_ifs: WhatIfs,
+    pub what_ifs: WhatIfsState,
     /// The findings, or `None` if they are turned off.
-    pub findings: Option<Findings>,
+    pub findings: Option<FindingsState>,
 }
 
 /// The state of the findings.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct FindingsState {
     /// The findings of the measurement.
-    pub kept: Option<Arc<findings::Kept>>,
+    pub set: Option<Arc<findings::FindingSet>>,
     /// Whether the measurement was inspected, or cannot be.
     pub is_known: bool,
 }
 
 /// The state of the what-ifs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WhatIfs {
+pub(crate) struct WhatIfsState {
     /// The predictions, or `None` while they are computed.
-    pub found: Option<Found>,
+    pub found: Option<StudyOutcome>,
     /// Why the last measurement of a what-if failed.
     pub message: Option<String>,
     /// The what-if being measured.
     pub measuring: Option<String>,
     /// The data for their edits.
-    pub applying: Option<Applying>,
+    pub edit_context: Option<EditContext>,
 }
 
 /// Builds the document, as JSON.
 ///
 /// # Errors
 /// If it cannot be serialized, which would be a bug.
-pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
+pub(crate) fn document(facts: &DocumentInput) -> Result<Arc<str>, RequestError> {
     let profiled = facts.measured.as_ref().map(|(generation, profiled)| (*generation, &**profiled));
     let texts = profiled.map(|(_, profiled)| texts_on_disk(&profiled.files)).unwrap_or_default();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let history = profiled.map(|(generation, profiled)| {
-        history::Shown::of(facts.store.as_ref(), profiled, generation)
+        history::PanelHistory::of(facts.store.as_ref(), profiled, generation)
     });
     let history = history.unwrap_or_default();
-    let elsewhere = profiled.and_then(|(_, profiled)| priced(profiled, &facts.prices));
+    let device_comparison =
+        profiled.and_then(|(_, profiled)| compare_devices(profiled, &facts.prices));
     let batch_sizes = facts
         .batch
         .as_ref()
-        .map(|(batch, is_measuring)| batch.exploration.for_panel(&batch.sources(), *is_measuring));
+        .map(|(batch, is_measuring)| batch.results.for_panel(&batch.sources(), *is_measuring));
     json(&panel_document(&PanelInput {
         generation: profiled.map_or(0, |(generation, _)| generation),
         project: &facts.project,
@@ -105,10 +106,10 @@ pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         history: &history.runs,
         last: history.last.as_ref(),
         head: history.head.as_ref(),
-        elsewhere: elsewhere.as_deref(),
+        device_comparison: device_comparison.as_deref(),
         batch_sizes: batch_sizes.as_ref(),
         what_ifs: Some(&what_ifs(facts)),
-        findings: facts.findings.as_ref().map(|known| found(facts, known)).as_ref(),
+        findings: facts.findings.as_ref().map(|known| panel_findings(facts, known)).as_ref(),
     }))
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
 ///
 /// # Errors
 /// If the costs of one of them are not stored.
-pub(crate) fn compared(
+pub(crate) fn compare_runs(
     store: Option<&Store>,
     root: &Path,
     before: u64,
@@ -129,7 +130,7 @@ pub(crate) fn compared(
             RequestError::Invalid("per-line costs of that run are not stored".to_owned())
         })?;
         let record = history.iter().find(|record| record.when_unix_ms == when);
-        let named = Named {
+        let named = RunLabel {
             name: String::new(),
             when_unix_ms: Some(when),
             commit: record.and_then(|record| record.commit.clone()),
@@ -142,30 +143,33 @@ pub(crate) fn compared(
     json(&present::document(&comparison, [&named_before, &named_after]))
 }
 
-fn found(facts: &Facts, known: &Findings) -> panel::Findings {
-    let Findings { kept, is_known } = known;
-    let Some(kept) = kept else {
+fn panel_findings(facts: &DocumentInput, known: &FindingsState) -> panel::Findings {
+    let FindingsState { set, is_known } = known;
+    let Some(set) = set else {
         let message = match is_known {
             true => "Findings are not available for this measurement.",
             false => "Looking for findings…",
         };
         return panel::Findings { found: Vec::new(), message: Some(message.to_owned()) };
     };
-    let applying = facts.what_ifs.applying.as_ref();
-    let found = match applying {
-        Some(applying) => applying.found(kept),
-        None => unmended(&kept.findings),
+    let edit_context = facts.what_ifs.edit_context.as_ref();
+    let found = match edit_context {
+        Some(edit_context) => edit_context.panel_findings(set),
+        None => findings_without_edits(&set.findings),
     };
     panel::Findings { found, message: None }
 }
 
 /// Findings without edits, for pages that cannot apply them.
-pub(crate) fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
-    findings.iter().map(|finding| panel::Found { finding: finding.clone(), edit: None }).collect()
+pub(crate) fn findings_without_edits(findings: &[Finding]) -> Vec<panel::PanelFinding> {
+    findings
+        .iter()
+        .map(|finding| panel::PanelFinding { finding: finding.clone(), edit: None })
+        .collect()
 }
 
-fn what_ifs(facts: &Facts) -> panel::WhatIfs {
-    let WhatIfs { found, message, measuring, applying } = &facts.what_ifs;
+fn what_ifs(facts: &DocumentInput) -> panel::WhatIfs {
+    let WhatIfsState { found, message, measuring, edit_context } = &facts.what_ifs;
     let (study, instead) = match found {
         Some(Ok(study)) => (Some(study.clone()), None),
         Some(Err(why)) => (None, Some(format!("Estimated speedups are not available: {why}."))),
@@ -180,27 +184,31 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
         message: instead.or_else(|| message.clone()),
         pairs: pairs.unwrap_or_default(),
         measuring: measuring.clone(),
-        edits: applying.as_ref().map(Applying::possible).unwrap_or_default(),
+        edits: edit_context.as_ref().map(EditContext::applicable_edits).unwrap_or_default(),
     }
 }
 
 /// Compares a measurement with other devices, with the user's prices.
-pub(crate) fn priced(
+pub(crate) fn compare_devices(
     profiled: &Profiled,
     prices: &BTreeMap<String, f64>,
 ) -> Option<Arc<Comparison>> {
-    let elsewhere = profiled.elsewhere.as_ref()?;
+    let device_comparison = profiled.device_comparison.as_ref()?;
     let is_changed = !prices.is_empty();
-    Some(if is_changed { Arc::new(elsewhere.with_prices(prices)) } else { elsewhere.clone() })
+    Some(if is_changed {
+        Arc::new(device_comparison.with_prices(prices))
+    } else {
+        device_comparison.clone()
+    })
 }
 
 /// A cache of timelines. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timelines(Arc<Mutex<VecDeque<Kept>>>);
+pub(crate) struct Timelines(Arc<Mutex<VecDeque<CachedTimeline>>>);
 
 /// A timeline as JSON, and the generation of its measurement.
 #[derive(Debug)]
-struct Kept {
+struct CachedTimeline {
     generation: u64,
     json: Arc<str>,
 }
@@ -224,16 +232,16 @@ impl Timelines {
         };
         let recording =
             recording.ok_or_else(|| gone("it was replaced by a newer measurement".to_owned()))?;
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kept.iter().find(|known| known.generation == generation) {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached.iter().find(|known| known.generation == generation) {
             return Ok(known.json.clone());
         }
         let recording = pipeline::load(recording).map_err(|error| gone(error.to_string()))?;
-        let made = json(&timeline(&recording, generation, MOST_SPANS))?;
+        let timeline_json = json(&timeline(&recording, generation, MAX_SPANS))?;
         drop(recording);
-        kept.push_front(Kept { generation, json: made.clone() });
-        kept.truncate(CACHED_TIMELINES);
-        Ok(made)
+        cached.push_front(CachedTimeline { generation, json: timeline_json.clone() });
+        cached.truncate(CACHED_TIMELINES);
+        Ok(timeline_json)
     }
 }
 

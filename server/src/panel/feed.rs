@@ -10,20 +10,23 @@ use crate::scheduler::WorkspaceId;
 
 /// The changes of all workspaces. Clones share the feed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Feed(watch::Sender<BTreeMap<WorkspaceId, News>>);
+pub(crate) struct Feed(watch::Sender<BTreeMap<WorkspaceId, WorkspaceState>>);
 
 /// The newest state of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct WorkspaceState {
     /// Incremented when the document changes.
     pub revision: u64,
     /// The document's `status`, as JSON.
     pub status: Arc<str>,
 }
 
-impl Default for News {
-    fn default() -> News {
-        News { revision: 0, status: r#"{"state":"idle","message":null,"run":null}"#.into() }
+impl Default for WorkspaceState {
+    fn default() -> WorkspaceState {
+        WorkspaceState {
+            revision: 0,
+            status: r#"{"state":"idle","message":null,"run":null}"#.into(),
+        }
     }
 }
 
@@ -44,7 +47,7 @@ impl Feed {
     }
 
     /// Subscribes to changes.
-    pub(crate) fn follow(&self) -> watch::Receiver<BTreeMap<WorkspaceId, News>> {
+    pub(crate) fn follow(&self) -> watch::Receiver<BTreeMap<WorkspaceId, WorkspaceState>> {
         self.0.subscribe()
     }
 }

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{Admission, Place};
+use super::admission::{Admission, ConnectionSlot};
 
 /// The timeout for the head of a request, and between two requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
@@ -56,8 +56,8 @@ async fn accept(
                 let place = Arc::new(admission.enter());
                 tokio::spawn(async move {
                     let served = connection(stream, router, place.clone(), head_limit);
-                    let kept = place.leave.run_until_cancelled(served);
-                    stop.run_until_cancelled(kept).await;
+                    let until_displaced = place.leave.run_until_cancelled(served);
+                    stop.run_until_cancelled(until_displaced).await;
                 });
             }
             Err(error) => {
@@ -70,7 +70,12 @@ async fn accept(
 
 /// Serves one connection. Every request carries its place, so that the guard can mark it as
 /// authenticated.
-async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, head_limit: Duration) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    place: Arc<ConnectionSlot>,
+    head_limit: Duration,
+) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_LIMIT));
     let router = TowerToHyperService::new(router);
@@ -96,13 +101,13 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::panel::admission::STRANGER_LIMIT;
+    use crate::panel::admission::UNAUTHENTICATED_LIMIT;
     use crate::panel::feed::Feed;
     use crate::panel::guard::Token;
     use crate::panel::routes;
 
     /// More than the limit, and fewer than the system's queue holds.
-    const ATTACKERS: usize = STRANGER_LIMIT + 72;
+    const ATTACKERS: usize = UNAUTHENTICATED_LIMIT + 72;
 
     /// The test does not depend on time: the head timeout is practically infinite, so a connection
     /// only loses its place to another one.
@@ -141,7 +146,7 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
         // The oldest were displaced, and only as many as necessary.
-        let rest = silent.split_off(ATTACKERS + 1 - STRANGER_LIMIT);
+        let rest = silent.split_off(ATTACKERS + 1 - UNAUTHENTICATED_LIMIT);
         for mut stream in silent {
             let mut byte = [0];
             let read = tokio::time::timeout(Duration::from_secs(60), stream.read(&mut byte)).await;
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_is_answered_once() {
+    async fn an_unauthenticated_connection_is_answered_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (questions, _asked) = mpsc::channel(1);
@@ -165,11 +170,11 @@ mod tests {
         let router = routes::router(token, questions, Feed::default());
         let stop = CancellationToken::new();
         let serving = tokio::spawn(accept(listener, router, stop, Duration::from_secs(1_000)));
-        let mut stranger = TcpStream::connect(address).await.expect("connected");
+        let mut client = TcpStream::connect(address).await.expect("connected");
         let head = format!("GET / HTTP/1.1\r\nhost: {address}\r\n\r\n");
-        stranger.write_all(head.as_bytes()).await.expect("written");
+        client.write_all(head.as_bytes()).await.expect("written");
         let mut answer = String::new();
-        let read = stranger.read_to_string(&mut answer);
+        let read = client.read_to_string(&mut answer);
         tokio::time::timeout(Duration::from_secs(60), read).await.expect("closed").expect("read");
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
         serving.abort();

@@ -1,6 +1,6 @@
 //! The panel: one page on loopback that shows the newest recording of a project (docs/panel.md).
 //!
-//! It knows HTTP and no editor. A request of a page becomes a [`Question`], which the owner of the
+//! It knows HTTP and no editor. A request of a page becomes a [`PanelRequest`], which the owner of the
 //! state answers: the event loop, or `ridgeline panel`, which has no editor.
 
 mod admission;
@@ -9,7 +9,7 @@ pub(crate) mod feed;
 mod guard;
 mod listener;
 pub(crate) mod page;
-pub(crate) mod question;
+pub(crate) mod request;
 mod routes;
 mod streams;
 
@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use feed::Feed;
 use guard::Token;
-use question::Question;
+use request::PanelRequest;
 
 use crate::scheduler::WorkspaceId;
 
@@ -44,7 +44,7 @@ impl Panel {
     ///
     /// # Errors
     /// If no port is available or the system has no randomness.
-    pub(crate) fn start(questions: mpsc::Sender<Question>, feed: Feed) -> io::Result<Panel> {
+    pub(crate) fn start(questions: mpsc::Sender<PanelRequest>, feed: Feed) -> io::Result<Panel> {
         let token = Token::random()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;

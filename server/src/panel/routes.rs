@@ -15,10 +15,10 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::admission::Place;
+use super::admission::ConnectionSlot;
 use super::feed::Feed;
 use super::guard::{self, ANSWER_HEADERS, Token};
-use super::question::{Action, Done, Line, Question, Wish};
+use super::request::{ActionResult, Line, OptimizationAction, PanelCommand, PanelRequest};
 use super::{page, streams};
 use crate::pool::{Reply, RequestError};
 use crate::scheduler::WorkspaceId;
@@ -45,13 +45,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 struct Desk {
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<PanelRequest>,
     feed: Feed,
     streams: Arc<Semaphore>,
 }
 
 /// The panel's routes. Paths without the token do not exist.
-pub(super) fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Router {
+pub(super) fn router(token: Token, questions: mpsc::Sender<PanelRequest>, feed: Feed) -> Router {
     let desk = Desk { questions, feed, streams: Arc::new(Semaphore::new(STREAM_LIMIT)) };
     Router::new()
         .route("/{token}/", get(page::html))
@@ -75,8 +75,8 @@ pub(super) fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed
 async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Response {
     let allowed = guard::check(&token, request.method(), request.uri(), request.headers());
     // The listener gives each connection a place. Tests of the routes have none.
-    let place = request.extensions().get::<Arc<Place>>();
-    let has_room = allowed.is_err() || place.is_none_or(|place| place.show_token());
+    let place = request.extensions().get::<Arc<ConnectionSlot>>();
+    let has_room = allowed.is_err() || place.is_none_or(|place| place.authenticate());
     let limit = if request.method() == Method::POST { POST_LIMIT } else { ANSWER_LIMIT };
     // Do not wait for a body whose declared length is too large.
     let too_large = request.body().size_hint().lower() > BODY_LIMIT as u64;
@@ -134,7 +134,7 @@ impl OfLine {
 #[derive(Deserialize)]
 struct OfCommand {
     workspace: WorkspaceId,
-    command: Wish,
+    command: PanelCommand,
 }
 
 #[derive(Deserialize)]
@@ -148,7 +148,7 @@ struct OfBatch {
 struct OfWhatIf {
     workspace: WorkspaceId,
     name: String,
-    action: Action,
+    action: OptimizationAction,
     /// The line of the finding to fix. Without a line, the edit covers the whole program.
     #[serde(flatten)]
     line: Option<Line>,
@@ -162,7 +162,7 @@ async fn document(
     query: Result<Query<OfWorkspace>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
-    desk.ask(|reply| Question::Document(of.workspace, reply)).await.map(json)
+    desk.ask(|reply| PanelRequest::Document(of.workspace, reply)).await.map(json)
 }
 
 async fn timeline(
@@ -170,7 +170,7 @@ async fn timeline(
     query: Result<Query<OfMeasurement>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
-    desk.ask(|reply| Question::Timeline(of.workspace, of.generation, reply)).await.map(json)
+    desk.ask(|reply| PanelRequest::Timeline(of.workspace, of.generation, reply)).await.map(json)
 }
 
 async fn compare(
@@ -178,60 +178,62 @@ async fn compare(
     query: Result<Query<OfRuns>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
-    let asked = |reply| Question::Compare(of.workspace, of.before, of.after, reply);
-    desk.ask(asked).await.map(json)
+    let to_request = |reply| PanelRequest::Compare(of.workspace, of.before, of.after, reply);
+    desk.ask(to_request).await.map(json)
 }
 
 async fn jump(
     State(desk): State<Desk>,
     body: Result<Json<OfLine>, JsonRejection>,
-) -> Result<Json<Done>, Response> {
+) -> Result<Json<ActionResult>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     let line = of.line().ok_or_else(|| StatusCode::UNPROCESSABLE_ENTITY.into_response())?;
-    desk.ask(|reply| Question::Jump(of.workspace, line, reply)).await.map(Json)
+    desk.ask(|reply| PanelRequest::Jump(of.workspace, line, reply)).await.map(Json)
 }
 
 async fn highlight(
     State(desk): State<Desk>,
     body: Result<Json<OfLine>, JsonRejection>,
-) -> Result<Json<Done>, Response> {
+) -> Result<Json<ActionResult>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    desk.ask(|reply| Question::Highlight(of.workspace, of.line(), reply)).await.map(Json)
+    desk.ask(|reply| PanelRequest::Highlight(of.workspace, of.line(), reply)).await.map(Json)
 }
 
 async fn command(
     State(desk): State<Desk>,
     body: Result<Json<OfCommand>, JsonRejection>,
-) -> Result<Json<Done>, Response> {
+) -> Result<Json<ActionResult>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    desk.ask(|reply| Question::Command(of.workspace, of.command, reply)).await.map(Json)
+    desk.ask(|reply| PanelRequest::Command(of.workspace, of.command, reply)).await.map(Json)
 }
 
 async fn batch(
     State(desk): State<Desk>,
     body: Result<Json<OfBatch>, JsonRejection>,
-) -> Result<Json<Done>, Response> {
+) -> Result<Json<ActionResult>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    desk.ask(|reply| Question::Batch(of.workspace, of.generation, of.batch, reply)).await.map(Json)
+    desk.ask(|reply| PanelRequest::Batch(of.workspace, of.generation, of.batch, reply))
+        .await
+        .map(Json)
 }
 
 async fn what_if(
     State(desk): State<Desk>,
     body: Result<Json<OfWhatIf>, JsonRejection>,
-) -> Result<Json<Done>, Response> {
+) -> Result<Json<ActionResult>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     let OfWhatIf { workspace, name, action, line, lines } = of;
     let lines: Vec<Line> = line.into_iter().chain(lines).collect();
     if lines.len() > MAX_LINES {
         // A partial edit would differ from the one that the page showed.
         let why = format!("One edit can change at most {MAX_LINES} lines.");
-        return Ok(Json(Done::no(why)));
+        return Ok(Json(ActionResult::failure(why)));
     }
-    let asked = |reply| match action == Action::Apply && !lines.is_empty() {
-        true => Question::Mend(workspace, name, lines, reply),
-        false => Question::WhatIf(workspace, name, action, reply),
+    let to_request = |reply| match action == OptimizationAction::Apply && !lines.is_empty() {
+        true => PanelRequest::Fix(workspace, name, lines, reply),
+        false => PanelRequest::WhatIf(workspace, name, action, reply),
     };
-    desk.ask(asked).await.map(Json)
+    desk.ask(to_request).await.map(Json)
 }
 
 async fn events(
@@ -254,7 +256,7 @@ async fn events(
 
 impl Desk {
     /// Sends a request to the owner of the state.
-    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, Response> {
+    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> PanelRequest) -> Result<T, Response> {
         let (reply, answer) = oneshot::channel();
         let over = || (StatusCode::SERVICE_UNAVAILABLE, "The session has ended.").into_response();
         self.questions.send(question(reply)).await.map_err(|_| over())?;

@@ -8,12 +8,12 @@ use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::feed::News;
+use super::feed::WorkspaceState;
 use crate::scheduler::WorkspaceId;
 
 /// A listening page.
 struct Listener {
-    feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
+    feed: watch::Receiver<BTreeMap<WorkspaceId, WorkspaceState>>,
     workspace: WorkspaceId,
     /// The last status and revision sent to it.
     status: Option<Arc<str>>,
@@ -25,7 +25,7 @@ struct Listener {
 /// revision it received (`known`), and is notified at once if it missed something. The stream ends
 /// with the workspace.
 pub(super) fn events(
-    feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
+    feed: watch::Receiver<BTreeMap<WorkspaceId, WorkspaceState>>,
     workspace: WorkspaceId,
     known: Option<u64>,
     room: OwnedSemaphorePermit,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::predict::batch_size::{
-    Bounds, Capacity, Evidence, Failed, Question, most_runs_left, next_question,
+    Bounds, Capacity, Evidence, Failed, Question, max_runs_left, next_question,
 };
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::batch_site::{Entry as SiteEntry, Project as _, batch_site};
@@ -15,12 +15,12 @@ use ridgeline_gpu::agent::Entry;
 use ridgeline_gpu::devices;
 use tokio::sync::mpsc;
 
-use super::batch_size_question::{Answer, Explorer, gap, run_of};
+use super::batch_size_question::{Answer, Sweep, gap, run_of};
 use super::plan::Plan;
 use super::{Pipeline, blocking, or_cancelled, side_by_side};
-use crate::batch::{Effort, Exploration, ExploreRequest, Explored, Sources};
+use crate::batch::{Sources, SweepEffort, SweepEnd, SweepRequest, SweepResults};
 use crate::consent::Permit;
-use crate::machine_load::{self, Needed};
+use crate::machine_load::{self, BusyReason};
 use crate::profiler::ProgressEvent;
 
 /// The maximum expected time of a background run: its iterations, at the speed of the last run.
@@ -31,16 +31,19 @@ const REQUESTED_LIMIT: Duration = Duration::from_secs(600);
 
 impl Pipeline {
     /// Returns what is known about other batch sizes before any is tried. It runs nothing.
-    pub(crate) async fn look_at_batch(&self, request: &ExploreRequest) -> Option<Exploration> {
-        self.first_look(request).await.map(|(exploration, _, _)| exploration)
+    pub(crate) async fn find_batch_site(&self, request: &SweepRequest) -> Option<SweepResults> {
+        self.initial_results(request).await.map(|(sweep, _, _)| sweep)
     }
 
     /// Returns whether something else needs the machine, or the GPU of this name.
-    pub(crate) async fn machine_needed(&self, gpu: Option<&str>) -> Option<Needed> {
-        if self.ignores_machine_load() { None } else { machine_load::needed(gpu).await }
+    pub(crate) async fn machine_needed(&self, gpu: Option<&str>) -> Option<BusyReason> {
+        if self.ignores_machine_load() { None } else { machine_load::busy_reason(gpu).await }
     }
 
-    async fn first_look(&self, request: &ExploreRequest) -> Option<(Exploration, Sources, Plan)> {
+    async fn initial_results(
+        &self,
+        request: &SweepRequest,
+    ) -> Option<(SweepResults, Sources, Plan)> {
         let to_plan = super::server::plan_request(request.profile.clone()).ok()?;
         let plan = self.plan(to_plan).await.ok()?;
         // If the workspace has several projects, only the measured one can be compared.
@@ -49,58 +52,58 @@ impl Pipeline {
         }
         let profile = request.measured.profile.clone();
         let in_use_bytes = if profile.device.kind == "cpu" { 0 } else { in_use(&profile).await };
-        let look = first_look(plan.clone(), profile, request.memory_limit, in_use_bytes);
-        let (exploration, sources) = blocking(look).await.ok()?;
-        Some((exploration, sources, plan))
+        let look = results_without_run(plan.clone(), profile, request.memory_limit, in_use_bytes);
+        let (sweep, sources) = blocking(look).await.ok()?;
+        Some((sweep, sources, plan))
     }
 
     /// Determines the cost of other batch sizes, and sends each new result. Ends soon after its
     /// permit.
-    pub(crate) async fn explore_batch(
+    pub(crate) async fn sweep_batch_sizes(
         &self,
-        request: ExploreRequest,
-        results: mpsc::Sender<Exploration>,
+        request: SweepRequest,
+        results: mpsc::Sender<SweepResults>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Explored {
-        let Some((mut exploration, sources, plan)) = self.first_look(&request).await else {
-            return Explored::Done;
+    ) -> SweepEnd {
+        let Some((mut sweep, sources, plan)) = self.initial_results(&request).await else {
+            return SweepEnd::Done;
         };
         let profile = request.measured.profile.clone();
         if let Some(known) = &request.known {
-            exploration.evidence.clone_from(&known.evidence);
+            sweep.evidence.clone_from(&known.evidence);
         }
-        let run = exploration.evidence.runs.first();
+        let run = sweep.evidence.runs.first();
         let base = run.map(|run| (run.batch, run.samples));
-        if results.send(exploration.clone()).await.is_err() {
-            return Explored::Done;
+        if results.send(sweep.clone()).await.is_err() {
+            return SweepEnd::Done;
         }
         // A provider gets its batch size as an argument, wherever that is written.
         let is_provider = matches!(plan.entry, Entry::Provider { .. });
-        let site = exploration.site.clone().ok();
+        let site = sweep.site.clone().ok();
         let (Some(base), true) = (base, is_provider || site.is_some()) else {
-            return Explored::Done;
+            return SweepEnd::Done;
         };
         let gap = site.filter(|_| !is_provider).and_then(|site| gap(&site, &sources));
-        let is_background = request.effort != Effort::Runs;
+        let is_background = request.effort != SweepEffort::Runs;
         let agent = async {
             let interpreter = self.interpreter(&plan).await?;
             self.agent(&plan, &interpreter).await
         };
         let agent = or_cancelled(permit.token(), agent).await;
         if !permit.is_valid() {
-            return Explored::Done;
+            return SweepEnd::Done;
         }
         let Ok(agent) = agent else {
-            exploration.message =
+            sweep.message =
                 Some("No Python with torch was found to run other batch sizes.".to_owned());
             // If the receiver is gone, nobody needs it.
-            let _ = results.send(exploration).await;
-            return Explored::Done;
+            let _ = results.send(sweep).await;
+            return SweepEnd::Done;
         };
         let recording = request.measured.recording.as_deref();
         let batches = recording.map(|folder| folder.join("batch.json"));
-        let explorer = Explorer {
+        let explorer = Sweep {
             pipeline: self,
             agent,
             profile: profile.clone(),
@@ -114,49 +117,49 @@ impl Pipeline {
         let count = iterations.warmup + iterations.timed + iterations.profiled;
         let expected = profile.iteration.time_ns * f64::from(count);
         let bounds = Bounds {
-            capacity: exploration.capacity,
+            capacity: sweep.capacity,
             estimates: true,
             runs: match request.effort {
-                Effort::Estimates => false,
-                Effort::ShortRuns => expected < BACKGROUND_RUN_LIMIT.as_nanos() as f64,
-                Effort::Runs => true,
+                SweepEffort::Estimates => false,
+                SweepEffort::ShortRuns => expected < BACKGROUND_RUN_LIMIT.as_nanos() as f64,
+                SweepEffort::Runs => true,
             },
-            side_by_side: side_by_side::can(&explorer.agent, &request.measured).await,
+            side_by_side: side_by_side::is_supported(&explorer.agent, &request.measured).await,
         };
         let gpu = (profile.device.kind == "cuda").then_some(profile.device.name.as_str());
         // The caller has checked the machine before the first question, and limits background work.
         let (mut is_first, until) = (true, Instant::now() + REQUESTED_LIMIT);
-        while let Some(question) = next_question(&exploration.evidence, base.0, &bounds) {
+        while let Some(question) = next_question(&sweep.evidence, base.0, &bounds) {
             if !permit.is_valid() || Instant::now() > until {
-                return Explored::Done;
+                return SweepEnd::Done;
             }
             if is_background && !is_first && self.machine_needed(gpu).await.is_some() {
-                return Explored::MachineNeeded;
+                return SweepEnd::MachineNeeded;
             }
             is_first = false;
-            let left = most_runs_left(&exploration.evidence, base.0, &bounds);
-            permit.say(stage(question, left));
+            let left = max_runs_left(&sweep.evidence, base.0, &bounds);
+            permit.set_description(stage(question, left));
             // Progress that is not received in time is dropped.
             let _ = progress.try_send(ProgressEvent { stage: stage(question, left), share: None });
-            let before = exploration.evidence.in_turns.len();
+            let before = sweep.evidence.in_turns.len();
             match explorer.answer(question, before).await {
-                Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
+                Ok(Answer::Run(run)) => sweep.evidence.runs.push(run),
                 Ok(Answer::SideBySide(runs, rounds)) => {
-                    exploration.evidence.runs.extend(runs);
-                    exploration.evidence.in_turns.push(rounds);
+                    sweep.evidence.runs.extend(runs);
+                    sweep.evidence.in_turns.push(rounds);
                 }
-                Ok(Answer::Estimate(estimate)) => exploration.evidence.estimates.push(estimate),
-                Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
+                Ok(Answer::Estimate(estimate)) => sweep.evidence.estimates.push(estimate),
+                Err(reason) => sweep.evidence.failed.push(Failed { question, reason }),
             }
             if !permit.is_valid() {
-                return Explored::Done;
+                return SweepEnd::Done;
             }
-            exploration.message = message(&exploration.evidence, &bounds);
-            if results.send(exploration.clone()).await.is_err() {
-                return Explored::Done;
+            sweep.message = message(&sweep.evidence, &bounds);
+            if results.send(sweep.clone()).await.is_err() {
+                return SweepEnd::Done;
             }
         }
-        Explored::Done
+        SweepEnd::Done
     }
 }
 
@@ -179,12 +182,12 @@ fn stage(question: Question, left: usize) -> String {
 }
 
 /// Returns what is known before anything runs.
-fn first_look(
+fn results_without_run(
     plan: Plan,
     profile: Arc<Profile>,
     memory_limit: Option<u64>,
     in_use_bytes: u64,
-) -> impl FnOnce() -> (Exploration, Sources) {
+) -> impl FnOnce() -> (SweepResults, Sources) {
     move || {
         let root = plan.root.canonicalize().unwrap_or_else(|_| plan.root.clone());
         let sources = Sources::new(&root, []);
@@ -207,8 +210,8 @@ fn first_look(
         };
         let capacity = capacity(&plan, &profile, memory_limit, in_use_bytes);
         let evidence = Evidence { runs, ..Evidence::default() };
-        let exploration = Exploration { root, entry, site, evidence, capacity, message: None };
-        (exploration, sources)
+        let sweep = SweepResults { root, entry, site, evidence, capacity, message: None };
+        (sweep, sources)
     }
 }
 

@@ -13,7 +13,7 @@ use ridgeline_analysis::predict::batch_size::{Estimate, Question, Round, Run};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::batch_site::{BatchSite, Project as _};
 use ridgeline_gpu::agent::{
-    Agent, Claim, EstimateRequest, Iterations, Outcome as Ended, RunOutcome, RunRequest,
+    Agent, Claim, EstimateRequest, Iterations, Outcome as AgentOutcome, RunOutcome, RunRequest,
 };
 use tokio::sync::mpsc;
 
@@ -34,7 +34,7 @@ const TIMED_FOR: Duration = Duration::from_secs(2);
 const LIST_BYTES_LIMIT: u64 = 256 << 20;
 
 /// Answers questions about other batch sizes of a program.
-pub(super) struct Explorer<'a> {
+pub(super) struct Sweep<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) agent: Arc<Agent>,
     pub(super) plan: Plan,
@@ -80,7 +80,7 @@ pub(super) enum Answer {
     Estimate(Estimate),
 }
 
-impl Explorer<'_> {
+impl Sweep<'_> {
     /// Answers a question with a run or an estimate. `before` is the number of side-by-side runs so
     /// far.
     pub(super) async fn answer(&self, question: Question, before: usize) -> Result<Answer, String> {
@@ -130,13 +130,13 @@ impl Explorer<'_> {
     async fn run(&self, batch: u64, out: &Path) -> Result<Run, String> {
         let mut request = self.request(batch, out);
         let mut ended = self.run_once(&request).await;
-        if ended.outcome == Ended::Short
+        if ended.outcome == AgentOutcome::Short
             && let Some(fewer) = fewer_iterations(out, &request.iterations).await
         {
             request.iterations = fewer;
             ended = self.run_once(&request).await;
         }
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             return Err(why(&ended, out).await);
         }
         let read = read_in_background(out, None, &self.plan.root).await;
@@ -209,7 +209,7 @@ impl Explorer<'_> {
         let request = EstimateRequest { run, claim, batches, low_priority: true };
         let (events, _unread) = mpsc::channel(1);
         let ended = self.agent.estimate(request, events, self.permit.token().clone()).await;
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             return Err(why(&ended, out).await);
         }
         let file = out.join("ops.json");
@@ -254,10 +254,10 @@ async fn why(ended: &RunOutcome, out: &Path) -> String {
     }
     let message = ended.message.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let reason = match ended.outcome {
-        Ended::Short => "too few iterations at this batch size",
-        Ended::Memory => "it exceeded the memory limit",
-        Ended::Timeout => "it took longer than a minute",
-        Ended::Crashed => "it crashed",
+        AgentOutcome::Short => "too few iterations at this batch size",
+        AgentOutcome::Memory => "it exceeded the memory limit",
+        AgentOutcome::Timeout => "it took longer than a minute",
+        AgentOutcome::Crashed => "it crashed",
         _ => "it exited early",
     };
     message.map_or(reason.to_owned(), |message| format!("{reason}: {message}"))

@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::devices::cpu::cpu;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
-use ridgeline_analysis::devices::processor::processor;
 use ridgeline_analysis::operators::op_cost::Options;
 use ridgeline_analysis::operators::op_list::OpList;
-use ridgeline_analysis::predict::live::{self, Measured, Text};
+use ridgeline_analysis::predict::live::{self, MeasuredText, Text};
 use ridgeline_analysis::present::failure::run::RunFacts;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::profile::{Before, Profile};
+use ridgeline_analysis::profile::{Baseline, Profile};
 use ridgeline_analysis::python::{SourceIndex, fingerprint};
 use ridgeline_analysis::recording::manifest::Failure;
 use ridgeline_gpu::agent::{
-    Agent, Claim, EstimateRequest as ToAgent, Outcome as Ended, RunLimits, RunOutcome,
+    Agent, Claim, EstimateRequest as AgentEstimateRequest, Outcome as AgentOutcome, RunLimits,
+    RunOutcome,
 };
 use ridgeline_gpu::devices;
 use ridgeline_gpu::interpreter::Interpreter;
@@ -34,7 +35,7 @@ use crate::documents::text_on_disk;
 use crate::known_devices;
 use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
 use crate::measured_rates;
-use crate::profiler::{AtHand, Profiled};
+use crate::profiler::{PendingIteration, Profiled};
 
 /// The time limit for unsaved text in seconds. A loop that is being written may not end.
 const SECONDS: u64 = 10;
@@ -221,7 +222,7 @@ impl Job<'_> {
         run.limits = RunLimits { seconds, ..run.limits };
         let recording = self.target.measured.as_ref().and_then(|it| it.recording.clone());
         let batches = recording.map(|recording| recording.join(BATCHES));
-        let request = ToAgent {
+        let request = AgentEstimateRequest {
             run,
             claim: self.target.claim,
             batches: batches.filter(|batches| batches.is_file()),
@@ -233,7 +234,7 @@ impl Job<'_> {
         let ended = self.agent.estimate(request, events, self.cancel.clone()).await;
         // The agent writes the operators so far shortly before its time limit.
         let is_over_time = started.elapsed() >= Duration::from_secs(seconds) * 4 / 5;
-        if ended.outcome == Ended::Timeout {
+        if ended.outcome == AgentOutcome::Timeout {
             return Ok(Listing::Endless(ended.frames.last().map(|frame| FailureFrame {
                 path: frame.path.clone(),
                 line: frame.line,
@@ -241,7 +242,7 @@ impl Job<'_> {
             })));
         }
         let root = self.plan.root.clone();
-        let is_short = ended.outcome == Ended::Short;
+        let is_short = ended.outcome == AgentOutcome::Short;
         let list = blocking(move || read_list(&root, folder.path(), &ended)).await?;
         match list {
             list if is_short && is_over_time => {
@@ -274,9 +275,9 @@ impl Job<'_> {
             let gaps = gaps(&now);
             let read = recording::LoadedRecording {
                 profile,
-                elsewhere: None,
+                device_comparison: None,
                 compiled_regions: 0,
-                iteration: AtHand::default(),
+                iteration: PendingIteration::default(),
             };
             let mut profiled = recording::locate(read, &root, Some(&interpreter), &root);
             // Nothing was recorded.
@@ -298,7 +299,7 @@ fn profile(
     let texts: Vec<Text<'_>> = texts.iter().map(|(path, index)| Text { path, index }).collect();
     let measured = measured
         .zip(before)
-        .map(|(measured, operators)| Measured { profile: &measured.profile, operators });
+        .map(|(measured, operators)| MeasuredText { profile: &measured.profile, operators });
     let input = live::Input {
         measured,
         operators: now,
@@ -309,9 +310,9 @@ fn profile(
         before: None,
     };
     // Without a measurement, changes are relative to the estimate of the saved text.
-    let saved = before
-        .filter(|_| measured.is_none())
-        .map(|operators| Before::of(&live::estimate(&live::Input { operators, ..input.clone() })));
+    let saved = before.filter(|_| measured.is_none()).map(|operators| {
+        Baseline::of(&live::estimate(&live::Input { operators, ..input.clone() }))
+    });
     live::estimate(&live::Input { before: saved, ..input })
 }
 
@@ -359,7 +360,7 @@ async fn choose_target(
         _ => None,
     };
     let Some((name, is_simulated)) = gpu else {
-        let device = processor(measured.map(|measured| &*measured.profile), cores);
+        let device = cpu(measured.map(|measured| &*measured.profile), cores);
         return Ok(Target { claim: Claim::Cpu, device, name: None, measured: measured.cloned() });
     };
     let table = blocking(move || {
@@ -387,9 +388,9 @@ fn last_line(list: &OpList) -> Option<FailureFrame> {
 pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Result<OpList, Outcome> {
     let detail = || ended.message.clone().unwrap_or_else(|| "the agent gave no reason".to_owned());
     match ended.outcome {
-        Ended::Cancelled => return Err(Outcome::Cancelled),
-        Ended::Complete | Ended::Failed | Ended::Short => {}
-        Ended::Memory => {
+        AgentOutcome::Cancelled => return Err(Outcome::Cancelled),
+        AgentOutcome::Complete | AgentOutcome::Failed | AgentOutcome::Short => {}
+        AgentOutcome::Memory => {
             return Err(unavailable(format!("it needed too much memory: {}", detail())));
         }
         _ => return Err(unavailable(detail())),
@@ -398,7 +399,7 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
         .map_err(|error| unavailable(format!("{error} ({})", detail())))?;
     let list = OpList::parse(&bytes).map_err(|error| unavailable(error.to_string()))?;
     let failure = list.failure.clone().and_then(|value| serde_json::from_value(value).ok());
-    if let Some(failure) = failure.filter(|_| ended.outcome == Ended::Failed) {
+    if let Some(failure) = failure.filter(|_| ended.outcome == AgentOutcome::Failed) {
         let failure = run_failure(&list, failure);
         let (root, log) = (root.to_owned(), None);
         return Err(Outcome::Failed(Box::new(super::ProgramFailure {
@@ -409,7 +410,7 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
         })));
     }
     match ended.outcome {
-        Ended::Failed => Err(unavailable(detail())),
+        AgentOutcome::Failed => Err(unavailable(detail())),
         _ => Ok(list),
     }
 }

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ridgeline_gpu::agent::{Agent, Iterations, Outcome as Ended, RunOutcome, RunRequest, Signals};
+use ridgeline_gpu::agent::{
+    Agent, Iterations, Outcome as AgentOutcome, RunOutcome, RunRequest, Signals,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +51,7 @@ impl Pipeline {
     ) -> (RunOutcome, Vec<String>) {
         let started = Instant::now();
         let ended = self.run_once(agent, request, progress, cancel).await;
-        if ended.outcome != Ended::Short {
+        if ended.outcome != AgentOutcome::Short {
             return (ended, Vec::new());
         }
         let took = started.elapsed();
@@ -86,10 +88,10 @@ impl Pipeline {
                     run.limits.seconds = seconds;
                     let ended = self.run_once(agent, &run, progress, cancel).await;
                     match ended.outcome {
-                        Ended::Complete => earlier.push(out),
+                        AgentOutcome::Complete => earlier.push(out),
                         // Nothing was timed yet, so this is the program's result.
                         _ if earlier.is_empty() => return (ended, Vec::new()),
-                        Ended::Cancelled => return (ended, Vec::new()),
+                        AgentOutcome::Cancelled => return (ended, Vec::new()),
                         _ => break,
                     }
                 }
@@ -118,7 +120,7 @@ pub(super) async fn fewer_iterations(folder: &Path, requested: &Iterations) -> O
 
 async fn seen_in(folder: &Path) -> Option<SeenIterations> {
     let folder = folder.to_owned();
-    blocking(move || recording::seen(&folder)).await.ok()?
+    blocking(move || recording::iterations_reached(&folder)).await.ok()?
 }
 
 async fn create_folder(folder: &Path) -> bool {

@@ -44,7 +44,7 @@ pub(super) async fn measure(
     if ceilings.device_name != target.device.name {
         return Err(format!("another GPU was measured: {}", ceilings.device_name));
     }
-    let measurement = Measurement::today(target.device, ceilings);
+    let measurement = Measurement::now(target.device, ceilings);
     let (store, stored) = (pipeline.store().clone(), measurement.clone());
     let stored =
         blocking(move || stored.keep(&store)).await.map_err(|_| "internal error".to_owned())?;

@@ -16,14 +16,14 @@ use ridgeline_analysis::optimize::study::optimization;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::semantics::Project as _;
 use ridgeline_analysis::python::{LineMap, Lines};
-use ridgeline_gpu::agent::{Agent, Iterations, Outcome as Ended, RunRequest};
+use ridgeline_gpu::agent::{Agent, Iterations, Outcome as AgentOutcome, RunRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::batch_size::site_entry;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
-use super::side_by_side::{self, Measured, SideBySide};
+use super::side_by_side::{self, MeasuredVersion, SideBySide};
 use super::step::without_log;
 use super::{Pipeline, blocking, files_problem, or_cancelled, read_in_background};
 use crate::batch::Sources;
@@ -76,7 +76,7 @@ impl Pipeline {
         // Loader workers would continue while the other version has its turn.
         let changes_loader_workers =
             compared.prediction.names.iter().any(|name| name == "loader-workers");
-        if !changes_loader_workers && side_by_side::can(&agent, &compared.measured).await {
+        if !changes_loader_workers && side_by_side::is_supported(&agent, &compared.measured).await {
             let texts = (&unedited, &edited);
             let found = self.in_turns(&agent, plan, compared, texts, progress, cancel).await?;
             // If this failed, running one after another shows what failed, and in which version.
@@ -155,7 +155,7 @@ impl Pipeline {
             }
         };
         let (ended, ()) = tokio::join!(work, relay);
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             let interpreter = self.interpreter(plan).await?;
             let failed =
                 outcome::without_measurement(plan, &request, &ended, &interpreter, out).await;
@@ -248,7 +248,11 @@ fn pair(compared: &Compared, first: &Profile, changed: &Profile, again: &Profile
 
 /// Compares each turn with the other version's turn in the same round, and takes the median of the
 /// ratios. The difference between the later and the earlier half of the ratios is the drift.
-fn pair_of_turns(compared: &Compared, before: &Measured, after: &Measured) -> Option<Pair> {
+fn pair_of_turns(
+    compared: &Compared,
+    before: &MeasuredVersion,
+    after: &MeasuredVersion,
+) -> Option<Pair> {
     let ratios = before.turns.iter().zip(&after.turns).map(|(before, after)| after / before);
     let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
     let (earlier, later) = ratios.split_at(ratios.len() / 2);
@@ -298,7 +302,7 @@ fn problem(what: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profiler::AtHand;
+    use crate::profiler::PendingIteration;
 
     #[track_caller]
     fn check(edits: &[(std::ops::Range<usize>, &str)], expected: Option<&str>) {
@@ -328,14 +332,14 @@ mod tests {
             prediction: Prediction { names: vec!["compile".to_owned()], ..Prediction::default() },
             measured: Arc::new(Profiled {
                 profile: Arc::default(),
-                elsewhere: None,
+                device_comparison: None,
                 root: PathBuf::new(),
                 real_root: PathBuf::new(),
                 files: Vec::new(),
                 log: None,
                 recording: None,
                 when_unix_ms: None,
-                iteration: AtHand::default(),
+                iteration: PendingIteration::default(),
             }),
             texts: Vec::new(),
         };
@@ -344,7 +348,8 @@ mod tests {
         assert!((found.drift - 0.4).abs() < 1e-9);
         assert_eq!(found.measured.before_peak_bytes, None);
         // In turns: the machine slows down, and both versions with it.
-        let turns = |turns: &[f64]| Measured { profile: Profile::default(), turns: turns.into() };
+        let turns =
+            |turns: &[f64]| MeasuredVersion { profile: Profile::default(), turns: turns.into() };
         let (before, after) = (turns(&[100.0, 200.0, 400.0]), turns(&[50.0, 100.0, 200.0]));
         let found = pair_of_turns(&compared, &before, &after).expect("a pair");
         assert_eq!((found.measured.speedup(), found.drift), (Some(2.0), 0.0));

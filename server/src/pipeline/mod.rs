@@ -3,11 +3,11 @@
 
 mod batch_size;
 mod batch_size_question;
-mod elsewhere;
 mod estimate;
 mod few_iterations;
 mod gpu_rates;
 mod measure;
+mod missing_files;
 mod outcome;
 mod plan;
 mod probe_cache;
@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use ridgeline_gpu::agent::{Agent, Outcome as Ended, RunOutcome, RunRequest};
-use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surroundings};
+use ridgeline_gpu::agent::{Agent, Outcome as AgentOutcome, RunOutcome, RunRequest};
+use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, SystemEnvironment};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -41,14 +41,14 @@ use few_iterations::fewer_iterations;
 pub(crate) use measure::Compared;
 pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub(crate) use plan::{Overrides, Plan, Request, TypedCommand, configured_python, plan};
-pub(crate) use probes::{kept_probes, known_probes};
+pub(crate) use probes::{known_probes, stored_probes};
 use recording::{LoadedRecording, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
 use stage::stage_of;
 use stored::measured;
 pub(crate) use stored::{newer, newest, open};
 use warm_agents::WarmAgent;
-pub(crate) use what_if::{Iteration, subject};
+pub(crate) use what_if::{Iteration, recorded_run};
 
 use crate::discover::Discovery;
 use crate::history;
@@ -59,7 +59,7 @@ use crate::store::{Store, StoreError, discard_data, make_recording_private};
 /// already queried, and what discovery has learned about files.
 pub(crate) struct Pipeline {
     store: Store,
-    surroundings: Surroundings,
+    system: SystemEnvironment,
     discovery: Arc<std::sync::Mutex<Discovery>>,
     interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
     /// The one used last is at the end.
@@ -71,11 +71,11 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Creates a pipeline that stores its data in `store`.
     pub(crate) fn new(store: Store) -> Pipeline {
-        let surroundings =
-            Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+        let system =
+            SystemEnvironment { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
         Pipeline {
             store,
-            surroundings,
+            system,
             discovery: Arc::default(),
             interpreters: Mutex::default(),
             agents: Arc::default(),
@@ -109,12 +109,12 @@ impl Pipeline {
     pub(crate) async fn interpreter(&self, plan: &Plan) -> Result<Interpreter, Outcome> {
         // Querying a Python imports torch, which takes seconds. The list of candidates is
         // determined every time, so that new and removed environments are noticed.
-        let candidates = interpreter::candidates(&plan.search, &self.surroundings);
+        let candidates = interpreter::candidates(&plan.search, &self.system);
         let mut known = self.interpreters.lock().await;
         if let Some((_, found)) = known.iter().find(|(known, _)| *known == candidates) {
             return Ok(found.clone());
         }
-        let found = interpreter::find(&plan.search, &self.surroundings, Consent::Given)
+        let found = interpreter::find(&plan.search, &self.system, Consent::Given)
             .await
             .and_then(|found| found.usable().map(|_| found.clone()))
             .map_err(|error| {
@@ -181,7 +181,7 @@ impl Pipeline {
             self.run_until_enough(&agent, &mut request, progress, cancel).await;
         let mut notes = plan.notes.clone();
         notes.extend(run_notes);
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             let outcome =
                 outcome::without_measurement(plan, &request, &ended, &interpreter, folder.clone())
                     .await;
@@ -243,8 +243,8 @@ impl Pipeline {
             RunRequest { out: folder.to_owned(), eager: true, ..request.clone() }.redirected();
         let ended = self.run_once(agent, &request, progress, cancel).await;
         match ended.outcome {
-            Ended::Complete => Ok(()),
-            Ended::Cancelled => Err(Outcome::Cancelled),
+            AgentOutcome::Complete => Ok(()),
+            AgentOutcome::Cancelled => Err(Outcome::Cancelled),
             _ => Err(Outcome::Problem(Problem::new(
                 ProblemKind::Run,
                 ended.message.unwrap_or_default(),
@@ -277,7 +277,7 @@ impl Pipeline {
     /// Returns whether background work may run on a busy machine. For tests, whose machines are
     /// always busy.
     fn ignores_machine_load(&self) -> bool {
-        let background = self.surroundings.variables.get(OsStr::new("RIDGELINE_BACKGROUND"));
+        let background = self.system.variables.get(OsStr::new("RIDGELINE_BACKGROUND"));
         background.is_some_and(|value| value == "always")
     }
 }

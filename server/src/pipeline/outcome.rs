@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailurePage, RunFailure};
 use ridgeline_analysis::profile::side_effects::SideEffects;
-use ridgeline_gpu::agent::{Outcome as Ended, RunOutcome, RunRequest};
+use ridgeline_gpu::agent::{Outcome as AgentOutcome, RunOutcome, RunRequest};
 use ridgeline_gpu::interpreter::Interpreter;
 
 use super::plan::Plan;
@@ -123,7 +123,7 @@ pub(super) async fn without_measurement(
     interpreter: &Interpreter,
     folder: PathBuf,
 ) -> Outcome {
-    if ended.outcome == Ended::Cancelled {
+    if ended.outcome == AgentOutcome::Cancelled {
         return Outcome::Cancelled;
     }
     let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
@@ -137,11 +137,11 @@ pub(super) async fn without_measurement(
     let interpreter = interpreter.clone();
     let described = tokio::task::spawn_blocking(move || {
         let raised =
-            (ended.outcome == Ended::Failed).then(|| recording::failure(&folder)).flatten();
+            (ended.outcome == AgentOutcome::Failed).then(|| recording::failure(&folder)).flatten();
         let is_raised = raised.is_some();
-        let failure = raised.unwrap_or_else(|| run_facts::ended(&ended));
+        let failure = raised.unwrap_or_else(|| run_facts::failure_without_exception(&ended));
         let mut failure =
-            run_facts::complete(failure, &plan, &request, &ended, &interpreter, &folder);
+            run_facts::add_run_facts(failure, &plan, &request, &ended, &interpreter, &folder);
         if let Some(rank) = rank_of(&request, &ended).filter(|_| is_raised) {
             failure.message = format!("{} (on {rank})", failure.message);
             if let Some(memory) = &mut failure.memory {
@@ -170,10 +170,10 @@ fn agent_failure(ended: &RunOutcome) -> Option<(String, String)> {
         Some(message) => format!(": {message}"),
     };
     match ended.outcome {
-        Ended::Busy => {
+        AgentOutcome::Busy => {
             Some((format!("the agent is running something else{detail}"), "Try again".into()))
         }
-        Ended::AgentLost => Some((
+        AgentOutcome::AgentLost => Some((
             format!("lost the connection to the agent{detail}"),
             "The next run starts a new agent; run `ridgeline doctor` for details".to_owned(),
         )),

@@ -75,7 +75,7 @@ pub(crate) struct Overrides {
     /// The number of iterations to time.
     pub iterations: Option<u32>,
     /// The minimum number of iterations to time, unless this run has its own number.
-    pub least_iterations: u32,
+    pub min_iterations: u32,
     /// The time limit in seconds.
     pub seconds: Option<u32>,
     pub arguments: Option<Vec<String>>,
@@ -207,7 +207,7 @@ impl Plan {
     }
 
     /// Returns the name with its arguments and where the command was found, on one line.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         let name = match &self.entry {
             Entry::Module { .. } => self.entry_name(),
             _ => shell_words::quote(&self.entry_name()).into_owned(),
@@ -342,7 +342,7 @@ pub(crate) fn plan(
     Ok(Plan {
         origin: origin.filter(|_| overrides.arguments.is_none()),
         file,
-        launched_by: launcher.map(config::Launcher::shown),
+        launched_by: launcher.map(config::Launcher::display),
         launcher: launcher.map(|launcher| launcher.of_project(&root)),
         root,
         search,
@@ -409,8 +409,8 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
     let requested = overrides
         .iterations
-        .or(config.iterations.timed.map(|timed| timed.get().max(overrides.least_iterations)));
-    let default = TIMED.max(overrides.least_iterations);
+        .or(config.iterations.timed.map(|timed| timed.get().max(overrides.min_iterations)));
+    let default = TIMED.max(overrides.min_iterations);
     Iterations {
         warmup: config.iterations.warmup.get(),
         timed: requested.unwrap_or(default),

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::optimize::probe_list::ProbeList;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ pub(super) struct KnownAnswers {
 }
 
 /// Returns the file with the answers for a device, PyTorch version and settings.
-pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> PathBuf {
-    let profile = &subject.profile;
+pub(super) fn file_of(store: &Store, recorded_run: &RecordedRun, list: &ProbeList) -> PathBuf {
+    let profile = &recorded_run.profile;
     let mut hasher = fnv::FnvHasher::default();
     let settings = list.request.get("settings").unwrap_or(&Value::Null).to_string();
     for part in [&*profile.device.display_name(), &profile.torch_version, &settings] {

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::probe_list::{Answer, ProbeList, Wanted, probe_list};
-use ridgeline_analysis::optimize::study::Subject;
-use ridgeline_gpu::agent::{Outcome as Ended, ProbeRequest};
+use ridgeline_analysis::optimize::probe_list::{ProbeKinds, ProbeList, ProbeResults, probe_list};
+use ridgeline_analysis::optimize::study::RecordedRun;
+use ridgeline_gpu::agent::{Outcome as AgentOutcome, ProbeRequest};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -36,17 +36,17 @@ impl Pipeline {
     pub(crate) async fn probe(
         &self,
         plan: &Plan,
-        subject: &Subject,
-        (wanted, limit): (Wanted, Option<Duration>),
+        recorded_run: &RecordedRun,
+        (kinds, limit): (ProbeKinds, Option<Duration>),
         recording: Option<&Path>,
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
-    ) -> Result<Answer, Outcome> {
-        let list = list(subject, wanted);
+    ) -> Result<ProbeResults, Outcome> {
+        let list = list(recorded_run, kinds);
         if list.is_empty() {
-            return Ok(Answer::default());
+            return Ok(ProbeResults::default());
         }
-        let file = file_of(self.store(), subject, &list);
+        let file = file_of(self.store(), recorded_run, &list);
         let known = blocking({
             let file = file.clone();
             move || KnownAnswers::read(&file)
@@ -55,14 +55,14 @@ impl Pipeline {
         let mut notes = Vec::new();
         if let Some(missing) = known.missing(&list.request) {
             send_progress(progress, "timing single operators in other variants", 0.5);
-            let (answer, note) = self.ask(plan, subject, &missing, limit, cancel).await?;
+            let (answer, note) = self.ask(plan, recorded_run, &missing, limit, cancel).await?;
             known.add(&missing, &answer);
             notes.extend(note);
         }
         let answer = known.answer(&list.request).to_string();
         let requested = known.only(&list.request);
         let copy = recording.map(|recording| recording.join(ANSWER));
-        let Answer { probes, .. } = blocking(move || {
+        let ProbeResults { probes, .. } = blocking(move || {
             if let Err(error) = known.write(&file) {
                 tracing::debug!("probes are not kept: {error}");
             }
@@ -74,14 +74,14 @@ impl Pipeline {
             list.read(answer.as_bytes())
         })
         .await?;
-        Ok(Answer { probes, notes })
+        Ok(ProbeResults { probes, notes })
     }
 
     /// Has the agent time what is missing. Returns its answer, and a note if it ended early.
     async fn ask(
         &self,
         plan: &Plan,
-        subject: &Subject,
+        recorded_run: &RecordedRun,
         request: &Value,
         limit: Option<Duration>,
         cancel: &CancellationToken,
@@ -95,7 +95,7 @@ impl Pipeline {
         let (text, path) = (request.to_string(), file.clone());
         blocking(move || write_atomic(&path, text.as_bytes())).await?.map_err(files_problem)?;
         let run = plan.run_request(out.clone());
-        let manifest = subject.manifest.as_ref();
+        let manifest = recorded_run.manifest.as_ref();
         let on_cpu = manifest.is_some_and(|it| it.device.kind.as_deref() == Some("cpu"));
         let mut limits = run.limits;
         let maximum = Duration::from_secs_f64(SECONDS) + GRACE;
@@ -114,7 +114,7 @@ impl Pipeline {
         };
         let (events, _unread) = mpsc::channel(1);
         let ended = agent.probe(request, events, cancel.clone()).await;
-        if ended.outcome == Ended::Cancelled {
+        if ended.outcome == AgentOutcome::Cancelled {
             return Err(Outcome::Cancelled);
         }
         let answer: Value = blocking(move || {
@@ -127,7 +127,7 @@ impl Pipeline {
             tracing::debug!("a probe: {note}");
         }
         // If an operator crashes, the results before it remain.
-        let early = (ended.outcome != Ended::Complete).then(|| {
+        let early = (ended.outcome != AgentOutcome::Complete).then(|| {
             let why = ended.message.unwrap_or_else(|| format!("{:?}", ended.outcome));
             format!("timing single operators stopped early: {why}")
         });
@@ -136,29 +136,33 @@ impl Pipeline {
 }
 
 /// Returns the stored results of a recording, if its folder has any.
-pub(crate) fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
-    read(&recording.join(ANSWER), &list(subject, Wanted::ALL))
+pub(crate) fn stored_probes(recording: &Path, recorded_run: &RecordedRun) -> Probes {
+    read(&recording.join(ANSWER), &list(recorded_run, ProbeKinds::ALL))
 }
 
 /// Returns the stored results of a recording, or else those that this machine has for the same
 /// operators.
-pub(crate) fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
-    let list = list(subject, Wanted::ALL);
+pub(crate) fn known_probes(
+    store: &Store,
+    recording: Option<&Path>,
+    recorded_run: &RecordedRun,
+) -> Probes {
+    let list = list(recorded_run, ProbeKinds::ALL);
     let stored =
         recording.map(|recording| read(&recording.join(ANSWER), &list)).unwrap_or_default();
     if stored != Probes::default() {
         return stored;
     }
-    read(&file_of(store, subject, &list), &list)
+    read(&file_of(store, recorded_run, &list), &list)
 }
 
 fn read(file: &Path, list: &ProbeList) -> Probes {
     list.read(KnownAnswers::read(file).answer(&list.request).to_string().as_bytes()).probes
 }
 
-fn list(subject: &Subject, wanted: Wanted) -> ProbeList {
-    let peak_bytes = Some(subject.profile.memory.peak_bytes).filter(|bytes| *bytes > 0);
-    let seconds = if wanted == Wanted::ALL { SECONDS } else { SECONDS_OF_FINDINGS };
-    let Subject { recorded, manifest, .. } = subject;
-    probe_list(&recorded.graph, manifest.as_ref(), peak_bytes, seconds, wanted)
+fn list(recorded_run: &RecordedRun, kinds: ProbeKinds) -> ProbeList {
+    let peak_bytes = Some(recorded_run.profile.memory.peak_bytes).filter(|bytes| *bytes > 0);
+    let seconds = if kinds == ProbeKinds::ALL { SECONDS } else { SECONDS_OF_FINDINGS };
+    let RecordedRun { recorded, manifest, .. } = recorded_run;
+    probe_list(&recorded.graph, manifest.as_ref(), peak_bytes, seconds, kinds)
 }

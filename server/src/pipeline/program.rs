@@ -9,7 +9,7 @@ use ridgeline_gpu::agent::Entry;
 use super::outcome::{Outcome, Problem, ProblemKind};
 use super::plan::{Request, TypedCommand};
 use crate::config::{self, Config};
-use crate::discover::{Candidate, Discovery, Found, Run};
+use crate::discover::{Candidate, Discovery, Run, SearchResult};
 use crate::profiler::RunChoice;
 use crate::store::Store;
 
@@ -153,9 +153,9 @@ pub(super) fn choose(
         inside.map_or(text, |inside| inside.to_string_lossy().into_owned())
     });
     match discovery.find(root, changed, remembered.as_deref()) {
-        Found::Run(run) => Ok(ChosenProgram::found(root, run)),
-        Found::Provider(path) => Ok(ChosenProgram::provider(root.join(path))),
-        Found::Several { candidates, leads } => {
+        SearchResult::Run(run) => Ok(ChosenProgram::found(root, run)),
+        SearchResult::Provider(path) => Ok(ChosenProgram::provider(root.join(path))),
+        SearchResult::Several { candidates, leads } => {
             if let [first, others @ ..] = candidates.as_slice()
                 && leads
                 && request.takes_likeliest
@@ -167,11 +167,11 @@ pub(super) fn choose(
             let runs = candidates.into_iter().map(|candidate| {
                 let origin = candidate.run.origin.clone();
                 let why: Vec<String> = candidate.reasons.into_iter().chain(origin).collect();
-                RunChoice { command: candidate.run.shown(), why: why.join(", ") }
+                RunChoice { command: candidate.run.display(), why: why.join(", ") }
             });
             Err(Outcome::Choose { root: root.to_owned(), runs: runs.collect() })
         }
-        Found::Nothing { looked_at, cut_short, likely } => {
+        SearchResult::Nothing { looked_at, cut_short, likely } => {
             Err(Outcome::Problem(nothing_to_run(root, looked_at, cut_short, &likely)))
         }
     }

@@ -82,7 +82,7 @@ mod tests {
     use ridgeline_analysis::recording::observed::{Distributed, Observed};
 
     use super::*;
-    use crate::pipeline::recording::iterations_seen;
+    use crate::pipeline::recording::iteration_count;
 
     /// Returns the folder of a run with these manifests.
     fn folder(manifests: &[(&str, &str)]) -> tempfile::TempDir {
@@ -138,10 +138,10 @@ mod tests {
         let manifest = |seen| format!(r#"{{"schema": 1, "iterations": {{"seen": {seen}}}}}"#);
         let (six, five) = (manifest(6), manifest(5));
         let both = folder(&[("", &six), ("rank-1", &five)]);
-        assert_eq!(iterations_seen(both.path()), Some(5));
+        assert_eq!(iteration_count(both.path()), Some(5));
         // The first rank waited for the other, and was stopped.
-        assert_eq!(iterations_seen(folder(&[("rank-1", &five)]).path()), Some(5));
-        assert_eq!(iterations_seen(folder(&[("", &six)]).path()), Some(6));
-        assert_eq!(iterations_seen(folder(&[]).path()), None);
+        assert_eq!(iteration_count(folder(&[("rank-1", &five)]).path()), Some(5));
+        assert_eq!(iteration_count(folder(&[("", &six)]).path()), Some(6));
+        assert_eq!(iteration_count(folder(&[]).path()), None);
     }
 }

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::devices::device_spec::Ceilings;
-use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare_with_host};
+use ridgeline_analysis::predict::device_comparison::{
+    Comparison, ComparisonInput, compare_with_host,
+};
 use ridgeline_analysis::present::failure::run::{RunFacts, SignalCounts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::present::out_of_memory::OutOfMemory;
@@ -26,7 +28,7 @@ use super::what_if::Iteration;
 use crate::documents::real_path;
 use crate::known_devices;
 use crate::measured_rates;
-use crate::profiler::{AtHand, Profiled};
+use crate::profiler::{PendingIteration, Profiled};
 
 /// The maximum size of a manifest in bytes. The agent never writes a larger one.
 const MAX_MANIFEST_BYTES: u64 = 256 << 20;
@@ -38,11 +40,11 @@ const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 pub(super) struct LoadedRecording {
     pub profile: Profile,
     /// The predicted cost on other devices, if available.
-    pub elsewhere: Option<Arc<Comparison>>,
+    pub device_comparison: Option<Arc<Comparison>>,
     /// The number of regions that `torch.compile` created. Their lines need an eager pass.
     pub compiled_regions: usize,
     /// The iteration itself, if one was recorded.
-    pub iteration: AtHand,
+    pub iteration: PendingIteration,
 }
 
 /// Why a recording could not be read.
@@ -78,10 +80,10 @@ pub(super) fn read(
     let (mut table, left_out) = known_devices::of_project(root);
     measured_rates::add_to(&mut table, profile.device.is_simulated);
     let host = attribution::host_ns_per_operator(&recording, &profile);
-    let elsewhere = compare_with_host(Subject::Recorded(&step), &table, host);
-    let elsewhere = elsewhere.map(|mut elsewhere| {
-        elsewhere.notes.extend(left_out);
-        Arc::new(elsewhere)
+    let comparison = compare_with_host(ComparisonInput::Recorded(&step), &table, host);
+    let comparison = comparison.map(|mut comparison| {
+        comparison.notes.extend(left_out);
+        Arc::new(comparison)
     });
     let device = &profile.device.name;
     if step.ran_on_gpu() && table.find(device).is_none() {
@@ -94,8 +96,8 @@ pub(super) fn read(
     add_ranks(folder, &recording, &mut profile);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
-    let iteration = AtHand::new(Iteration::new(recording, graph));
-    Ok(LoadedRecording { profile, elsewhere, compiled_regions, iteration })
+    let iteration = PendingIteration::new(Iteration::new(recording, graph));
+    Ok(LoadedRecording { profile, device_comparison: comparison, compiled_regions, iteration })
 }
 
 /// Adds the recordings of other ranks to the profile of the first one.
@@ -192,13 +194,13 @@ pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
 
 /// Returns the number of iterations that the program reached. If there are several ranks, the
 /// lowest number.
-pub(super) fn iterations_seen(folder: &Path) -> Option<u32> {
-    seen(folder).map(|seen| seen.count)
+pub(super) fn iteration_count(folder: &Path) -> Option<u32> {
+    iterations_reached(folder).map(|seen| seen.count)
 }
 
 /// Returns the iterations that the program reached, and how they were found. If there are several
 /// ranks, those of the rank with the fewest.
-pub(super) fn seen(folder: &Path) -> Option<SeenIterations> {
+pub(super) fn iterations_reached(folder: &Path) -> Option<SeenIterations> {
     let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
     let all = std::iter::once(folder.to_owned()).chain(others);
     all.filter_map(|folder| iterations_of(&folder)).min_by_key(|seen| seen.count)
@@ -206,7 +208,7 @@ pub(super) fn seen(folder: &Path) -> Option<SeenIterations> {
 
 /// Returns the number of training signals that were seen, or `None` if the recording cannot be
 /// read.
-pub(super) fn signals_seen(folder: &Path) -> Option<SignalCounts> {
+pub(super) fn signal_count(folder: &Path) -> Option<SignalCounts> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let seen = Manifest::parse(&bytes).ok()?.iterations.signals;
     let count = |name: &str| seen.get(name).copied().unwrap_or_default();
@@ -252,7 +254,7 @@ pub(super) fn locate(
         read.profile.files.iter().map(|file| find_file(root, interpreter, &file.path)).collect();
     Profiled {
         profile: Arc::new(read.profile),
-        elsewhere: read.elsewhere,
+        device_comparison: read.device_comparison,
         root: root.to_owned(),
         real_root: real_path(root),
         files,

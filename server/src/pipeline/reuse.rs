@@ -79,10 +79,9 @@ impl Pipeline {
 
     /// Returns a hash of everything that determines the result of a plan's run, except the texts.
     pub(super) fn key_of(&self, plan: &Plan) -> String {
-        let mut variables: Vec<_> =
-            self.surroundings.variables.iter().filter(is_for_torch).collect();
+        let mut variables: Vec<_> = self.system.variables.iter().filter(is_for_torch).collect();
         variables.sort_unstable();
-        let candidates = interpreter::candidates(&plan.search, &self.surroundings);
+        let candidates = interpreter::candidates(&plan.search, &self.system);
         let request = plan.run_request(Default::default());
         let described =
             format!("{} {request:?} {candidates:?} {variables:?}", env!("CARGO_PKG_VERSION"));

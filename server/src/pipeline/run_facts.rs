@@ -4,16 +4,18 @@ use std::path::Path;
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_gpu::agent::{Outcome as Ended, RunOutcome, RunRequest, SideEffectsMode, Stage};
+use ridgeline_gpu::agent::{
+    Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
+};
 use ridgeline_gpu::interpreter::Interpreter;
 
 use super::plan::Plan;
-use super::{elsewhere, recording};
+use super::{missing_files, recording};
 use crate::config;
 use crate::documents::text_on_disk;
 
 /// Adds all known facts about the run to its failure. It reads files.
-pub(super) fn complete(
+pub(super) fn add_run_facts(
     mut failure: RunFailure,
     plan: &Plan,
     request: &RunRequest,
@@ -27,7 +29,7 @@ pub(super) fn complete(
     *failure.run = RunFacts {
         program: plan.entry_name(),
         arguments: request.args.clone(),
-        python: shown(&interpreter.path, &plan.root),
+        python: display_path(&interpreter.path, &plan.root),
         python_version: format!("{major}.{minor}.{patch}"),
         torch: torch.map(|torch| torch.version.clone()).unwrap_or_default(),
         torch_has_gpu: torch.map(|torch| torch.cuda.is_some() || torch.hip.is_some()),
@@ -38,8 +40,8 @@ pub(super) fn complete(
         seconds: request.limits.seconds,
         memory_bytes: request.limits.memory_bytes,
         output: ended.output.clone(),
-        iterations: recording::iterations_seen(folder).filter(|_| ended.outcome.has_manifest()),
-        signals: recording::signals_seen(folder).unwrap_or_default(),
+        iterations: recording::iteration_count(folder).filter(|_| ended.outcome.has_manifest()),
+        signals: recording::signal_count(folder).unwrap_or_default(),
         end: End {
             stage: ended.stage.map(stage_name).unwrap_or_default().to_owned(),
             done: ended.done,
@@ -50,7 +52,7 @@ pub(super) fn complete(
         ..std::mem::take(&mut *failure.run)
     };
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
-    failure.run.elsewhere = elsewhere::elsewhere(&failure, &plan.root);
+    failure.run.found_paths = missing_files::find(&failure, &plan.root);
     failure
 }
 
@@ -65,17 +67,17 @@ fn source(failure: &RunFailure, root: &Path) -> Option<String> {
 }
 
 /// Returns the failure of a run that ended without an exception or a measurement.
-pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
+pub(super) fn failure_without_exception(ended: &RunOutcome) -> RunFailure {
     let frames = ended.frames.iter().map(|frame| FailureFrame {
         path: frame.path.clone(),
         line: frame.line,
         name: frame.name.clone(),
     });
     let kind = match ended.outcome {
-        Ended::Timeout => "timeout",
-        Ended::Memory => "memory_limit",
-        Ended::Crashed => "crash",
-        Ended::Short => "short",
+        AgentOutcome::Timeout => "timeout",
+        AgentOutcome::Memory => "memory_limit",
+        AgentOutcome::Crashed => "crash",
+        AgentOutcome::Short => "short",
         _ => "exited",
     };
     RunFailure {
@@ -88,7 +90,7 @@ pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
 
 /// Returns a path that the user can use and that reveals little to others who read the JSON:
 /// relative to the project, or to the home folder.
-fn shown(path: &Path, root: &Path) -> String {
+fn display_path(path: &Path, root: &Path) -> String {
     if let Ok(inside) = path.strip_prefix(root) {
         return inside.display().to_string();
     }

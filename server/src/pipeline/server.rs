@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::probe_list::Wanted;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::probe_list::ProbeKinds;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::present::side_effects;
 use ridgeline_analysis::profile::Device;
 use tokio::sync::mpsc;
@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, gpu_rates, known_probes, newer, or_cancelled};
-use crate::batch::{Exploration, ExploreRequest, Explored};
+use crate::batch::{SweepEnd, SweepRequest, SweepResults};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::machine_load::Needed;
+use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::profiler::{
-    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+    BoxedFuture, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
 };
 use crate::what_if::pairs;
 
@@ -31,7 +31,7 @@ impl Profiler for Arc<Pipeline> {
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             let request = match plan_request(request) {
@@ -45,12 +45,12 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
-    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> BoxedFuture<EstimateOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move { Pipeline::estimate(&pipeline, request, permit.token()).await })
     }
 
-    fn prepare(&self, request: ProfileRequest, permit: Permit) -> Boxed<()> {
+    fn prepare(&self, request: ProfileRequest, permit: Permit) -> BoxedFuture<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             // Problems are reported when the user profiles. At this point it is too early.
@@ -63,30 +63,30 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
-    fn forget(&self, root: PathBuf) -> Boxed<()> {
+    fn forget(&self, root: PathBuf) -> BoxedFuture<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move { Pipeline::forget(&pipeline, &root).await })
     }
 
-    fn look_at_batch(&self, request: ExploreRequest) -> Boxed<Option<Exploration>> {
+    fn find_batch_site(&self, request: SweepRequest) -> BoxedFuture<Option<SweepResults>> {
         let pipeline = Arc::clone(self);
-        Box::pin(async move { Pipeline::look_at_batch(&pipeline, &request).await })
+        Box::pin(async move { Pipeline::find_batch_site(&pipeline, &request).await })
     }
 
-    fn explore_batch(
+    fn sweep_batch_sizes(
         &self,
-        request: ExploreRequest,
-        results: mpsc::Sender<Exploration>,
+        request: SweepRequest,
+        results: mpsc::Sender<SweepResults>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<Explored> {
+    ) -> BoxedFuture<SweepEnd> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            Pipeline::explore_batch(&pipeline, request, results, progress, permit).await
+            Pipeline::sweep_batch_sizes(&pipeline, request, results, progress, permit).await
         })
     }
 
-    fn machine_needed(&self, gpu: Option<String>) -> Boxed<Option<Needed>> {
+    fn machine_needed(&self, gpu: Option<String>) -> BoxedFuture<Option<BusyReason>> {
         let pipeline = Arc::clone(self);
         Box::pin(async move { Pipeline::machine_needed(&pipeline, gpu.as_deref()).await })
     }
@@ -94,11 +94,11 @@ impl Profiler for Arc<Pipeline> {
     fn probes(
         &self,
         request: ProfileRequest,
-        subject: Arc<Subject>,
+        recorded_run: Arc<RecordedRun>,
         recording: Option<PathBuf>,
         limit: Option<Duration>,
         permit: Permit,
-    ) -> Boxed<Probes> {
+    ) -> BoxedFuture<Probes> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             let Ok(request) = plan_request(request) else { return Probes::default() };
@@ -106,16 +106,17 @@ impl Profiler for Arc<Pipeline> {
             // Not displayed, because it ends soon.
             let (progress, _unread) = mpsc::channel(1);
             let recording = recording.as_deref();
-            let wanted = (Wanted::ALL, limit);
-            let answer =
-                pipeline.probe(&plan, &subject, wanted, recording, &progress, permit.token()).await;
+            let kinds = (ProbeKinds::ALL, limit);
+            let answer = pipeline
+                .probe(&plan, &recorded_run, kinds, recording, &progress, permit.token())
+                .await;
             // Without results, predictions use the operators' estimated costs.
             answer.map(|answer| answer.probes).unwrap_or_default()
         })
     }
 
-    fn known_probes(&self, subject: &Subject, recording: Option<&Path>) -> Probes {
-        known_probes(self.store(), recording, subject)
+    fn known_probes(&self, recorded_run: &RecordedRun, recording: Option<&Path>) -> Probes {
+        known_probes(self.store(), recording, recorded_run)
     }
 
     fn measure(
@@ -123,7 +124,7 @@ impl Profiler for Arc<Pipeline> {
         request: MeasureRequest,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             let MeasureRequest { profile, compared } = request;
@@ -157,7 +158,7 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
-    fn unmeasured_gpu(&self, device: Device) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, device: Device) -> BoxedFuture<Option<Target>> {
         let pipeline = Arc::clone(self);
         Box::pin(async move { gpu_rates::unmeasured(&pipeline, &device).await })
     }
@@ -167,7 +168,7 @@ impl Profiler for Arc<Pipeline> {
         target: Target,
         request: ProfileRequest,
         permit: Permit,
-    ) -> Boxed<Result<String, String>> {
+    ) -> BoxedFuture<Result<String, String>> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             let measured = gpu_rates::measure(&pipeline, target, plan_request(request)?);
@@ -178,7 +179,7 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
-    fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
+    fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> BoxedFuture<Option<Profiled>> {
         let store = self.store().clone();
         Box::pin(async move {
             let read = tokio::task::spawn_blocking(move || newer(&store, &root, known.as_deref()));

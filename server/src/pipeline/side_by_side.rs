@@ -12,7 +12,7 @@ use std::time::Duration;
 use ridgeline_analysis::base::statistics::median;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_gpu::agent::{
-    Agent, Iterations, Mode, Outcome as Ended, RunOutcome, RunRequest, Version,
+    Agent, Iterations, Mode, Outcome as AgentOutcome, RunOutcome, RunRequest, Version,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,7 @@ const TIMED: RangeInclusive<u32> = 4 * TURN..=48 * TURN;
 pub(super) type VersionChanges = (BTreeMap<String, String>, Option<u64>);
 
 /// The measurement of one version.
-pub(super) struct Measured {
+pub(super) struct MeasuredVersion {
     pub profile: Profile,
     /// The median iteration time of each turn in nanoseconds, by round.
     pub turns: Vec<f64>,
@@ -41,7 +41,7 @@ pub(super) struct Measured {
 
 /// What to run, without the differences between versions.
 pub(super) struct SideBySide<'a> {
-    /// An agent that supports it, see [`can`].
+    /// An agent that supports it, see [`is_supported`].
     pub agent: &'a Agent,
     /// The request as for a single run. Its `out` is a folder for all versions.
     pub request: RunRequest,
@@ -57,7 +57,7 @@ pub(super) struct SideBySide<'a> {
 /// Returns whether versions of a measured program can be compared fairly side by side. Several
 /// processes on one GPU would need its memory several times over, and loader workers would continue
 /// while other versions have their turns.
-pub(super) async fn can(agent: &Agent, measured: &Profiled) -> bool {
+pub(super) async fn is_supported(agent: &Agent, measured: &Profiled) -> bool {
     let forks = agent.facts().is_some_and(|facts| facts.mode == Mode::Fork);
     let Some(folder) = measured.recording.clone() else { return false };
     if !forks || measured.profile.device.kind != "cpu" {
@@ -78,7 +78,7 @@ impl Pipeline {
         versions: &[VersionChanges],
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
-    ) -> Result<Vec<Measured>, RunOutcome> {
+    ) -> Result<Vec<MeasuredVersion>, RunOutcome> {
         let SideBySide { agent, mut request, iteration_ns, timed_for, more_turns } = run;
         let folders: Vec<PathBuf> =
             (0..versions.len()).map(|number| request.out.join(number.to_string())).collect();
@@ -101,13 +101,13 @@ impl Pipeline {
         request.iterations =
             Iterations { timed, timed_at_most: None, ..request.iterations.clone() };
         let mut ended = self.run_once(agent, &request, progress, cancel).await;
-        if ended.outcome == Ended::Short
+        if ended.outcome == AgentOutcome::Short
             && let Some(fewer) = fewer_turns(&folders, &request.iterations).await
         {
             request.iterations = fewer;
             ended = self.run_once(agent, &request, progress, cancel).await;
         }
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             return Err(ended);
         }
         let mut measured = Vec::with_capacity(folders.len());
@@ -115,10 +115,10 @@ impl Pipeline {
             let read = read_in_background(folder, None, &request.root).await;
             let Ok(read) = read else {
                 let message = Some("its recording cannot be read".to_owned());
-                return Err(RunOutcome { outcome: Ended::Exited, message, ..ended });
+                return Err(RunOutcome { outcome: AgentOutcome::Exited, message, ..ended });
             };
             let turns = turns(&read.profile.iteration.timed_ns);
-            measured.push(Measured { profile: read.profile, turns });
+            measured.push(MeasuredVersion { profile: read.profile, turns });
         }
         Ok(measured)
     }
@@ -129,7 +129,7 @@ impl Pipeline {
 async fn fewer_turns(folders: &[PathBuf], requested: &Iterations) -> Option<Iterations> {
     let folders = folders.to_vec();
     let seen = blocking(move || {
-        folders.iter().filter_map(|folder: &PathBuf| recording::iterations_seen(folder)).min()
+        folders.iter().filter_map(|folder: &PathBuf| recording::iteration_count(folder)).min()
     });
     let left =
         seen.await.ok()??.checked_sub(requested.warmup.saturating_add(requested.profiled))?;

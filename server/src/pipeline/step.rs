@@ -4,7 +4,7 @@
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::operators::op_list::OpList;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
-use ridgeline_gpu::agent::{Claim, EstimateRequest, Outcome as Ended, RunRequest};
+use ridgeline_gpu::agent::{Claim, EstimateRequest, Outcome as AgentOutcome, RunRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ impl Pipeline {
         let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
         let mut request = plan.run_request(folder.path().to_owned());
         let (ended, _) = self.run_until_enough(&agent, &mut request, progress, cancel).await;
-        if ended.outcome != Ended::Complete {
+        if ended.outcome != AgentOutcome::Complete {
             let out = folder.path().to_owned();
             return Err(without_log(
                 outcome::without_measurement(plan, &request, &ended, &interpreter, out).await,

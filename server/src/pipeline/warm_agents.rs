@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use ridgeline_gpu::agent::{Agent, AgentError, AgentOptions, Patience, Prepare};
+use ridgeline_gpu::agent::{Agent, AgentError, AgentOptions, Prepare, Timeouts};
 use ridgeline_gpu::interpreter::Interpreter;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ pub(super) struct WarmAgent {
 impl Pipeline {
     /// Returns whether the user has set this agent mode (docs/configuration.md).
     fn has_agent_mode(&self, wanted: &str) -> bool {
-        let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
+        let mode = self.system.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
         mode.is_some_and(|mode| mode == wanted)
     }
 
@@ -64,7 +64,7 @@ impl Pipeline {
             // Not the default before it has run on a GPU: docs/gpu-status.md.
             cuda: self.has_agent_mode("warm-cuda"),
             launch: false,
-            patience: Patience::default(),
+            patience: Timeouts::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::graph::recorded::{NoGraph, Recorded};
-use ridgeline_analysis::optimize::study::{Subject, device_of};
+use ridgeline_analysis::optimize::study::{RecordedRun, device_of};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::manifest::Manifest;
@@ -40,11 +40,11 @@ impl Iteration {
 ///
 /// # Errors
 /// Why nothing can be predicted from it: a sentence without a full stop.
-pub(crate) fn subject(
+pub(crate) fn recorded_run(
     iteration: Iteration,
     root: &Path,
     profile: Arc<Profile>,
-) -> Result<Subject, String> {
+) -> Result<RecordedRun, String> {
     let Iteration { recorded, manifest, ran_on_gpu } = iteration;
     let recorded = recorded.map_err(|error| error.to_string())?;
     let (mut table, _) = known_devices::of_project(root);
@@ -52,5 +52,5 @@ pub(crate) fn subject(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     let device = device_of(&profile, ran_on_gpu, &table, cores);
-    Ok(Subject { recorded, profile, manifest, device })
+    Ok(RecordedRun { recorded, profile, manifest, device })
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::present::edit_gain::{Gain, predicted_gain};
@@ -26,7 +26,7 @@ use super::CommandReply;
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot};
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::findings::entry::entry_of;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
@@ -42,7 +42,7 @@ const MAX_LINES: usize = 64;
 
 /// The data for an edit of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Applying {
+pub(crate) struct EditContext {
     /// The project's root, with links resolved.
     root: PathBuf,
     /// The file from which the edit is requested.
@@ -56,10 +56,10 @@ pub(crate) struct Applying {
 }
 
 /// A requested edit, and its lines in the current texts.
-pub(super) type Wanted = (EditKind, Vec<(String, u32)>);
+pub(super) type RequestedEdit = (EditKind, Vec<(String, u32)>);
 
 /// An edit in the client's form, and the rewrite it applies.
-pub(super) type Made = (WorkspaceEdit, Rewrite);
+pub(super) type PreparedEdit = (WorkspaceEdit, Rewrite);
 
 /// The inputs of edits of a program.
 struct Program {
@@ -67,7 +67,7 @@ struct Program {
     entry: Entry,
 }
 
-impl Applying {
+impl EditContext {
     /// The project's root, the current texts and the entry point, if known. Reads files.
     pub(crate) fn read(&self) -> Option<(&Path, Sources, Entry)> {
         let Program { sources, entry } = self.program(None).ok()?;
@@ -100,9 +100,9 @@ impl Applying {
     /// The file itself as entry point, if it trains.
     fn own_entry(&self, sources: &Sources) -> Option<Entry> {
         let path = self.relative(self.file.as_deref()?)?;
-        let judged = training_script(&SourceIndex::new(sources.text(&path)?));
-        let trains = judged.score >= TrainingScript::LIKELY || judged.provider;
-        trains.then(|| Entry { path, provider: judged.provider, ..Entry::default() })
+        let script = training_script(&SourceIndex::new(sources.text(&path)?));
+        let trains = script.score >= TrainingScript::LIKELY || script.provider;
+        trains.then(|| Entry { path, provider: script.provider, ..Entry::default() })
     }
 
     fn relative(&self, file: &Path) -> Option<String> {
@@ -154,12 +154,13 @@ impl Applying {
 
     /// For each optimization, by name, whether its edit can be applied to the current texts, or the
     /// reason why not: a sentence without a full stop. Reads files.
-    pub(crate) fn possible(&self) -> Vec<(String, Result<(), String>)> {
+    pub(crate) fn applicable_edits(&self) -> Vec<(String, Result<(), String>)> {
         let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program(None) {
             Ok(program) => {
                 let all = self.all(&program, &EditKind::ALL).into_iter();
-                let all = all.map(|made| made.map(|_| ()).map_err(|refusal| refusal.to_string()));
+                let all =
+                    all.map(|results| results.map(|_| ()).map_err(|refusal| refusal.to_string()));
                 names.into_iter().zip(all).collect()
             }
             Err(why) => {
@@ -209,30 +210,30 @@ impl Applying {
     ///
     /// # Errors
     /// If the entry point is unknown.
-    pub(crate) fn mend(
+    pub(crate) fn fix_findings(
         &self,
-        wanted: &[Wanted],
+        requested: &[RequestedEdit],
         read: Option<&Entry>,
         edits: Edits,
-    ) -> Result<Vec<Result<Made, Refusal>>, String> {
+    ) -> Result<Vec<Result<PreparedEdit, Refusal>>, String> {
         let program = self.program(read)?;
-        let lines: Vec<Vec<(&str, u32)>> = wanted
+        let lines: Vec<Vec<(&str, u32)>> = requested
             .iter()
             .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
             .collect();
-        let requests: Vec<Request<'_>> = wanted
+        let requests: Vec<Request<'_>> = requested
             .iter()
             .zip(&lines)
             .map(|((kind, _), lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
             .collect();
-        let made = rewrites(&program.sources, &program.entry, &requests);
-        let made = made.into_iter().map(|made| {
-            let rewrite = made?;
+        let results = rewrites(&program.sources, &program.entry, &requests);
+        let results = results.into_iter().map(|results| {
+            let rewrite = results?;
             let edit = self.edit(&program.sources, &rewrite, edits);
             let gone = || Refusal::NotUnderstood("the code has just changed".to_owned());
             Ok((edit.ok_or_else(gone)?, rewrite))
         });
-        Ok(made.collect())
+        Ok(results.collect())
     }
 
     /// Whether this is the project at `root`.
@@ -241,21 +242,21 @@ impl Applying {
     }
 
     /// The current line of a measured line. Returns `None` if its statement changed.
-    fn today(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
+    fn current_line(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
         let measured = self.measured.as_deref()?;
         let file = measured.profile.files.iter().find(|file| file.path == path)?;
         let index = SourceIndex::new(sources.text(path)?);
-        Today::new(&file.fingerprint, &index).line(line)
+        CurrentText::new(&file.fingerprint, &index).line(line)
     }
 
-    /// The findings for the panel, without those silenced in the current texts. Each has its edit,
+    /// The findings for the panel, without those suppressed in the current texts. Each has its edit,
     /// or the reason why it cannot be applied: a sentence without a full stop. Reads files.
-    pub(crate) fn found(&self, kept: &Kept) -> Vec<panel::Found> {
+    pub(crate) fn panel_findings(&self, set: &FindingSet) -> Vec<panel::PanelFinding> {
         let program = match self.program(None) {
             Ok(program) => program,
             Err(why) => {
                 let why = why.trim_end_matches('.').to_owned();
-                let all = kept.findings.iter().map(|finding| panel::Found {
+                let all = set.findings.iter().map(|finding| panel::PanelFinding {
                     finding: finding.clone(),
                     edit: finding.fix.map(|_| Err(why.clone())),
                 });
@@ -263,72 +264,73 @@ impl Applying {
             }
         };
         let mut texts: HashMap<&str, Option<SourceIndex>> = HashMap::new();
-        for finding in &kept.findings {
+        for finding in &set.findings {
             let path = finding.at.path.as_str();
             let text = || program.sources.text(path).map(SourceIndex::new);
             texts.entry(path).or_insert_with(text);
         }
-        let todays: HashMap<&str, Today<'_>> = texts
+        let current_texts: HashMap<&str, CurrentText<'_>> = texts
             .iter()
             .filter_map(|(path, index)| {
-                Some((*path, Today::new(kept.then(path)?, index.as_ref()?)))
+                Some((*path, CurrentText::new(set.fingerprint_of(path)?, index.as_ref()?)))
             })
             .collect();
-        let placed = kept.findings.iter().filter_map(|finding| {
-            let today = todays.get(finding.at.path.as_str());
-            let line = today.and_then(|today| today.line(finding.at.line));
-            let is_silenced =
-                today.zip(line).is_some_and(|(today, line)| today.is_silenced(finding.rule, line));
-            (!is_silenced).then_some((finding, line))
+        let placed = set.findings.iter().filter_map(|finding| {
+            let current = current_texts.get(finding.at.path.as_str());
+            let line = current.and_then(|current| current.line(finding.at.line));
+            let is_suppressed = current
+                .zip(line)
+                .is_some_and(|(current, line)| current.is_suppressed(finding.rule, line));
+            (!is_suppressed).then_some((finding, line))
         });
         let placed: Vec<(&Finding, Option<u32>)> = placed.collect();
         let lines: Vec<[(&str, u32); 1]> = placed
             .iter()
             .map(|(finding, line)| [(finding.at.path.as_str(), line.unwrap_or_default())])
             .collect();
-        let wanted = placed.iter().zip(&lines).take(MAX_LINES);
-        let wanted = wanted.filter_map(|((finding, line), lines)| {
+        let requested = placed.iter().zip(&lines).take(MAX_LINES);
+        let requested = requested.filter_map(|((finding, line), lines)| {
             line.and(finding.fix).map(|kind| Request { kind, lines, count: Some(worker_count()) })
         });
-        let wanted: Vec<Request<'_>> = wanted.collect();
-        let mut made = rewrites(&program.sources, &program.entry, &wanted).into_iter();
+        let requested: Vec<Request<'_>> = requested.collect();
+        let mut results = rewrites(&program.sources, &program.entry, &requested).into_iter();
         let found = placed.iter().map(|(finding, line)| {
             let edit = finding.fix.map(|_| match line {
                 None => Err("the line has changed since it was measured".to_owned()),
-                Some(_) => match made.next() {
-                    Some(made) => made.map(|_| ()).map_err(|refusal| refusal.to_string()),
+                Some(_) => match results.next() {
+                    Some(results) => results.map(|_| ()).map_err(|refusal| refusal.to_string()),
                     None => Err("too many findings before it".to_owned()),
                 },
             });
-            panel::Found { finding: (*finding).clone(), edit }
+            panel::PanelFinding { finding: (*finding).clone(), edit }
         });
         found.collect()
     }
 
     /// Builds the edit of one optimization: everywhere, or at lines of the text that ran.
-    fn make(
+    fn build_edit(
         &self,
         name: &str,
         at: &[(String, u32)],
         edits: Edits,
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
         let kind =
-            EditKind::of_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
+            EditKind::from_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
         let program = self.program(None)?;
-        let made = if at.is_empty() {
+        let results = if at.is_empty() {
             self.all(&program, &[kind]).pop()
         } else {
             let lines = at.iter().map(|(path, line)| {
-                let today = self
-                    .today(&program.sources, path, *line)
+                let current_line = self
+                    .current_line(&program.sources, path, *line)
                     .ok_or_else(|| format!("{path}:{line} has changed since it was measured."))?;
-                Ok((path.as_str(), today))
+                Ok((path.as_str(), current_line))
             });
             let lines: Vec<(&str, u32)> = lines.collect::<Result<_, String>>()?;
             let request = Request { kind, lines: &lines, count: Some(worker_count()) };
             rewrites(&program.sources, &program.entry, &[request]).pop()
         };
-        let rewrite = match made.ok_or("No edit was requested.")? {
+        let rewrite = match results.ok_or("No edit was requested.")? {
             Ok(rewrite) => rewrite,
             Err(Refusal::Done(what)) => return Err(format!("Already applied: {what}.")),
             Err(Refusal::NotUnderstood(why)) => {
@@ -346,19 +348,24 @@ impl Applying {
 /// The actions for a range: at the training loop, and at the lines that an edit changes. None
 /// before the project was measured: until then the savings are unknown, and the command is
 /// available.
-pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
-    if applying.measured.is_none() {
+pub(super) fn actions(
+    view: &View,
+    edit_context: &EditContext,
+    range: Range,
+) -> Vec<CodeActionOrCommand> {
+    if edit_context.measured.is_none() {
         return Vec::new();
     }
-    let Ok(program) = applying.program(None) else { return Vec::new() };
-    let Some(here) = applying.file.as_deref().and_then(|file| applying.relative(file)) else {
+    let Ok(program) = edit_context.program(None) else { return Vec::new() };
+    let Some(here) = edit_context.file.as_deref().and_then(|file| edit_context.relative(file))
+    else {
         return Vec::new();
     };
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
     let at_loop = view.training().loop_line.is_some_and(is_in);
     let text = view.document.index.text();
-    let on_gpu = applying.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
-    let study = applying.what_ifs.as_deref();
+    let on_gpu = edit_context.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
+    let study = edit_context.what_ifs.as_deref();
     let gains = EditKind::ALL.into_iter().filter_map(|kind| {
         let gain = match study {
             Some(study) => predicted_gain(study, kind)?,
@@ -371,16 +378,17 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     let mut gains: Vec<(EditKind, Gain)> = gains.collect();
     gains.sort_by(|(_, a), (_, b)| b.speedup.total_cmp(&a.speedup));
     let (kinds, gains): (Vec<EditKind>, Vec<Gain>) = gains.into_iter().unzip();
-    let made = applying.all(&program, &kinds);
+    let results = edit_context.all(&program, &kinds);
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let made = made.into_iter().zip(gains);
-    let actions = made.filter_map(|(rewrite, gain)| {
+    let results = results.into_iter().zip(gains);
+    let actions = results.filter_map(|(rewrite, gain)| {
         let rewrite = rewrite.ok()?;
         let touches = rewrite
             .files
             .iter()
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
-        let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
+        let edit =
+            (at_loop || touches).then(|| edit_context.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
             title: format!("{}{}", named(rewrite.title), gain.text),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
@@ -402,12 +410,12 @@ pub(super) fn named(title: &str) -> String {
 
 impl GlobalState {
     /// The data for an edit of a document's program.
-    pub(crate) fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
+    pub(crate) fn edit_context_of(&self, id: &DocumentId) -> Option<EditContext> {
         let real = self.documents.get(id)?.real.clone()?;
-        Some(self.applying(self.workspaces.around(&real)?, Some(&real)))
+        Some(self.edit_context(self.workspaces.around(&real)?, Some(&real)))
     }
 
-    pub(crate) fn applying(&self, id: WorkspaceId, file: Option<&Path>) -> Applying {
+    pub(crate) fn edit_context(&self, id: WorkspaceId, file: Option<&Path>) -> EditContext {
         let workspace = &self.workspaces[id];
         // Another project of the workspace may have been measured more recently than the file's.
         let is_about =
@@ -420,7 +428,7 @@ impl GlobalState {
         let root = measured.as_ref().map_or(&workspace.root, |profiled| &profiled.real_root);
         let root = root.clone();
         let open = self.open_texts(&root);
-        Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
+        EditContext { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
     /// Handles the command that applies an optimization. The response is sent when the edit was
@@ -445,11 +453,12 @@ impl GlobalState {
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
         let finding = self.what_if_edit(id, file, name, Vec::new());
         tokio::spawn(async move {
-            let made = finding.await.map(|found| make(&to_client, found));
-            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
+            let results = finding.await.map(|found| make(&to_client, found));
+            let results =
+                results.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
-            let Ok(made) = made else { return };
-            match made.await {
+            let Ok(results) = results else { return };
+            match results.await {
                 Ok(notes) if notes.is_empty() => {}
                 Ok(notes) => {
                     let message = format!("Edit applied; {}.", notes.join("; "));
@@ -469,7 +478,7 @@ impl GlobalState {
         name: &str,
         at: Vec<(String, u32)>,
     ) -> impl Future<Output = Result<(WorkspaceEdit, Rewrite), String>> + use<> {
-        let applying = self.applying(id, file);
+        let edit_context = self.edit_context(id, file);
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();
@@ -477,7 +486,8 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor does not accept edits from the server.".to_owned());
             }
-            let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
+            let sought =
+                tokio::task::spawn_blocking(move || edit_context.build_edit(&name, &at, edits));
             sought.await.map_err(|error| format!("internal error of Ridgeline: {error}"))?
         }
     }
@@ -488,9 +498,9 @@ pub(super) fn make(
     to_client: &ToClient,
     (edit, rewrite): (WorkspaceEdit, Rewrite),
 ) -> impl Future<Output = Result<Vec<String>, String>> + Send + use<> {
-    let made = to_client.apply_edit(rewrite.title, &edit);
+    let results = to_client.apply_edit(rewrite.title, &edit);
     async {
-        made.await?;
+        results.await?;
         Ok(rewrite.notes)
     }
 }

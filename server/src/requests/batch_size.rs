@@ -19,7 +19,7 @@ use crate::documents::DocumentId;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::{Encoding, to_range};
 use crate::lsp::to_proto::uri_text;
-use crate::panel::question::Done;
+use crate::panel::request::ActionResult;
 use crate::pool::{Reply, RequestError};
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
@@ -37,10 +37,10 @@ pub(crate) struct Edits {
 /// The actions for a range: at the number, and at the loop or loader that uses it.
 pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeActionOrCommand> {
     let sources = batch.sources();
-    let Ok(site) = batch.exploration.site_today(&sources) else { return Vec::new() };
+    let Ok(site) = batch.results.current_site(&sources) else { return Vec::new() };
     let own = batch.open.iter().find(|(_, open)| open.id == view.document.id);
     let Some((own, _)) = own else { return Vec::new() };
-    let here = own.strip_prefix(&batch.exploration.root).unwrap_or(own).to_string_lossy();
+    let here = own.strip_prefix(&batch.results.root).unwrap_or(own).to_string_lossy();
     let here = here.replace('\\', "/");
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
     let is_here = |at: &(String, u32)| at.0 == here && is_in(at.1);
@@ -68,19 +68,22 @@ pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeA
 
 /// The suggested values, with their descriptions.
 fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
-    let exploration = &batch.exploration;
-    let curve = Curve::fit(&exploration.evidence).ok();
-    let suggested = suggestions(curve.as_ref(), exploration.capacity, site.value);
+    let sweep = &batch.results;
+    let curve = Curve::fit(&sweep.evidence).ok();
+    let suggested = suggestions(curve.as_ref(), sweep.capacity, site.value);
     let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MAX_BATCH_SIZE);
     let with_reason = suggested.map(|Suggestion { batch, reason }| {
-        let said = match reason {
+        let reason_text = match reason {
             Reason::Saturation => " (throughput saturates, ~)".to_owned(),
             Reason::Largest(capacity) => {
-                format!(" (largest that fits in {}, ~)", units::bytes(capacity.left() as f64))
+                format!(
+                    " (largest that fits in {}, ~)",
+                    units::bytes(capacity.available_bytes() as f64)
+                )
             }
             Reason::Near => String::new(),
         };
-        (batch, said)
+        (batch, reason_text)
     });
     with_reason.collect()
 }
@@ -93,7 +96,7 @@ pub(super) fn edit(
     value: u64,
     edits: Edits,
 ) -> Option<WorkspaceEdit> {
-    let path = batch.exploration.root.join(Path::new(&site.file));
+    let path = batch.results.root.join(Path::new(&site.file));
     let open = batch.open.iter().find(|(real, _)| *real == path).map(|(_, open)| open);
     let text = sources.text(&site.file)?;
     let lines = Lines::new(&text);
@@ -128,7 +131,7 @@ impl GlobalState {
         id: WorkspaceId,
         generation: u64,
         value: u64,
-        reply: Reply<Done>,
+        reply: Reply<ActionResult>,
     ) {
         let Some(workspace) = self.workspaces.find(id) else {
             let gone = RequestError::Invalid("unknown workspace".to_owned());
@@ -136,19 +139,19 @@ impl GlobalState {
             return;
         };
         if workspace.measured.first().is_none_or(|(newest, _)| *newest != generation) {
-            let _ = reply.send(Ok(Done::no("The panel shows an older measurement.")));
+            let _ = reply.send(Ok(ActionResult::failure("The panel shows an older measurement.")));
             return;
         }
         let to_client = self.to_client.clone();
         let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
-            let made = match finding.await {
+            let result = match finding.await {
                 Ok(edit) => make(&to_client, value, edit).await,
                 Err(why) => Err(why),
             };
-            let done = match made {
-                Ok(()) => Done::yes(),
-                Err(why) => Done::no(why),
+            let done = match result {
+                Ok(()) => ActionResult::success(),
+                Err(why) => ActionResult::failure(why),
             };
             // Sending fails if the page was closed.
             let _ = reply.send(Ok(done));
@@ -174,11 +177,11 @@ impl GlobalState {
         };
         let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
-            let made = finding.await.map(|edit| make(&to_client, value, edit));
-            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
+            let result = finding.await.map(|edit| make(&to_client, value, edit));
+            let result = result.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
-            let Ok(made) = made else { return };
-            if let Err(why) = made.await {
+            let Ok(result) = result else { return };
+            if let Err(why) = result.await {
                 to_client.show_message(Importance::Warning, &why);
             }
         });
@@ -216,10 +219,10 @@ fn make(
     edit: Option<WorkspaceEdit>,
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let label = format!("Set batch size to {value}");
-    let made = edit.map(|edit| to_client.apply_edit(&label, &edit));
+    let result = edit.map(|edit| to_client.apply_edit(&label, &edit));
     async {
-        match made {
-            Some(made) => made.await,
+        match result {
+            Some(result) => result.await,
             None => Ok(()),
         }
     }
@@ -228,7 +231,7 @@ fn make(
 /// The edit for a value. Returns `None` if the text already has it.
 fn found(batch: &BatchView, value: u64, edits: Edits) -> Result<Option<WorkspaceEdit>, String> {
     let sources = batch.sources();
-    let site = batch.exploration.site_today(&sources).map_err(|refusal| refusal.message)?;
+    let site = batch.results.current_site(&sources).map_err(|refusal| refusal.message)?;
     if site.value == value {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use tower_lsp::ls_types::{
     CodeActionContext, CodeActionKind, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
 };
 
-use super::apply::{self, Applying};
+use super::apply::{self, EditContext};
 use super::{batch_size, quick_fix};
 use crate::batch::BatchView;
 use crate::lsp::ext::command;
@@ -19,7 +19,7 @@ pub(super) struct Edited {
     /// The batch-size sweep.
     pub batch: Option<BatchView>,
     /// The document's program.
-    pub applying: Option<Applying>,
+    pub edit_context: Option<EditContext>,
 }
 
 /// The actions for a range: the lens actions at the training loop; everywhere, the consent that a
@@ -40,7 +40,7 @@ pub(super) fn code_actions(
         kinds.is_none_or(|kinds| kinds.iter().any(|kind| ours.contains(kind)))
     };
     let fixes = match wants(&[CodeActionKind::QUICKFIX]) {
-        true => quick_fix::actions(view, edited.applying.as_ref(), range, &context.diagnostics),
+        true => quick_fix::actions(view, edited.edit_context.as_ref(), range, &context.diagnostics),
         false => Vec::new(),
     };
     if context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
@@ -48,8 +48,10 @@ pub(super) fn code_actions(
     }
     let edits = || -> Vec<CodeActionOrCommand> {
         let batch = edited.batch.iter().flat_map(|batch| batch_size::actions(view, batch, range));
-        let applying = edited.applying.iter();
-        batch.chain(applying.flat_map(|applying| apply::actions(view, applying, range))).collect()
+        let edit_context = edited.edit_context.iter();
+        batch
+            .chain(edit_context.flat_map(|edit_context| apply::actions(view, edit_context, range)))
+            .collect()
     };
     if kinds.is_some() {
         // A request for all refactorings includes rewrites.
@@ -64,16 +66,16 @@ pub(super) fn code_actions(
     if consent_is_wanted {
         found.push((command::TRUST, "Ridgeline: trust this workspace"));
     }
-    let wanted = LensOptions {
+    let options = LensOptions {
         memory: false,
         scopes: false,
         headline: false,
         profile: true,
         panel: true,
-        one_a_line: false,
+        one_per_line: false,
         ..LensOptions::default()
     };
-    for lens in lenses(view.costs(), &view.document.index, || view.training(), &wanted) {
+    for lens in lenses(view.costs(), &view.document.index, || view.training(), &options) {
         let line = lens.line.saturating_sub(1);
         if !(range.start.line..=range.end.line).contains(&line) {
             continue;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::severity::Severity;
-use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::present::failure::FailureFrame;
-use ridgeline_analysis::present::findings::told;
+use ridgeline_analysis::present::findings::plain_text;
 use ridgeline_analysis::present::remarks::remarks;
 use ridgeline_analysis::python::{LineMap, Lines, SourceIndex, fingerprint};
 use serde_json::json;
@@ -20,8 +20,8 @@ use tower_lsp::ls_types::{
 
 use crate::diagnostics::{Failure, Placements, Publication};
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
-use crate::findings::{Kept, Placed as Found, in_text};
-use crate::live::Told;
+use crate::findings::{FindingSet, PlacedFinding as Found, in_text};
+use crate::live::LineReports;
 use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
 use crate::scheduler::WorkspaceId;
@@ -44,10 +44,10 @@ struct Placed {
 /// The data for placing diagnostics. Placing reads files and computes costs, so do it on the pool.
 pub(crate) struct Report {
     failures: Vec<Arc<Failure>>,
-    told: Vec<Arc<Told>>,
+    reports: Vec<Arc<LineReports>>,
     remarked: Vec<View>,
     /// The findings and where to show them, or `None` if findings are turned off.
-    found: Option<(Vec<Arc<Kept>>, Wanted)>,
+    found: Option<(Vec<Arc<FindingSet>>, FileScope)>,
     minimum: Severity,
     open: HashMap<PathBuf, DocumentSnapshot>,
     encoding: Encoding,
@@ -55,7 +55,7 @@ pub(crate) struct Report {
 }
 
 /// The files in which findings are shown.
-enum Wanted {
+enum FileScope {
     /// Every file with findings.
     Everywhere,
     /// One file.
@@ -67,13 +67,14 @@ pub(crate) fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let real = state.documents.get(id).and_then(|document| document.real.clone());
     let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
     let here = failures.filter(|failure| real.is_some() && failure.file() == real);
-    let told = state.workspaces.iter().filter_map(|workspace| workspace.live.told.clone());
-    let told = told.filter_map(|told| Some(told.of(real.as_deref()?)).filter(Told::says));
-    let told = told.map(Arc::new).collect();
-    let mut report = gather(state, here.collect(), told, state.view(id).into_iter().collect());
+    let reports = state.workspaces.iter().filter_map(|workspace| workspace.live.reports.clone());
+    let reports = reports
+        .filter_map(|reports| Some(reports.of(real.as_deref()?)).filter(LineReports::has_reports));
+    let reports = reports.map(Arc::new).collect();
+    let mut report = gather(state, here.collect(), reports, state.view(id).into_iter().collect());
     report.found = real.filter(|_| state.settings.findings.is_some()).map(|real| {
         let around = state.findings_around(&real);
-        (around, Wanted::In(real))
+        (around, FileScope::In(real))
     });
     report
 }
@@ -82,16 +83,16 @@ pub(crate) fn report(state: &GlobalState, id: &DocumentId) -> Report {
 /// open documents.
 pub(crate) fn report_of(state: &GlobalState, id: WorkspaceId) -> Report {
     let workspace = &state.workspaces[id];
-    let (failure, told) = (workspace.failure.clone(), workspace.live.told.clone());
+    let (failure, reports) = (workspace.failure.clone(), workspace.live.reports.clone());
     let ours = state.documents.iter().filter(|(_, document)| {
         document.real.as_deref().and_then(|file| state.workspaces.around(file)) == Some(id)
     });
     let views = ours.filter_map(|(id, _)| state.view(id)).collect();
     let mut report =
-        gather(state, failure.into_iter().collect(), told.into_iter().collect(), views);
+        gather(state, failure.into_iter().collect(), reports.into_iter().collect(), views);
     report.found = state.settings.findings.map(|_| {
         let all = workspace.findings.all().cloned().collect();
-        (all, Wanted::Everywhere)
+        (all, FileScope::Everywhere)
     });
     report
 }
@@ -99,7 +100,7 @@ pub(crate) fn report_of(state: &GlobalState, id: WorkspaceId) -> Report {
 fn gather(
     state: &GlobalState,
     failures: Vec<Arc<Failure>>,
-    told: Vec<Arc<Told>>,
+    reports: Vec<Arc<LineReports>>,
     views: Vec<View>,
 ) -> Report {
     let open = state
@@ -109,7 +110,7 @@ fn gather(
     let (failing, remarks) = (state.settings.diagnostics, state.settings.remarks);
     Report {
         failures: if failing { failures } else { Vec::new() },
-        told: if failing { told } else { Vec::new() },
+        reports: if failing { reports } else { Vec::new() },
         remarked: if remarks { views } else { Vec::new() },
         found: None,
         minimum: state.settings.findings.unwrap_or(Severity::Hint),
@@ -156,7 +157,7 @@ impl Report {
                 None => homeless.push(failure.report.message.clone()),
             }
         }
-        self.told.iter().flat_map(|told| self.live(told)).for_each(&mut add);
+        self.reports.iter().flat_map(|reports| self.live(reports)).for_each(&mut add);
         self.found().into_iter().for_each(&mut add);
         self.remarked.iter().filter_map(|view| self.remarks(view)).for_each(add);
         (all, homeless)
@@ -164,23 +165,29 @@ impl Report {
 
     /// The reports of an estimate at lines. A failure that was already reported as an error is not
     /// repeated: that it would fail again on save is not new.
-    fn live(&self, told: &Told) -> Vec<Placed> {
+    fn live(&self, reports: &LineReports) -> Vec<Placed> {
         let known = |frame: &FailureFrame| {
             self.failures.iter().any(|failure| {
-                failure.root == told.root && failure.report.at.as_ref() == Some(frame)
+                failure.root == reports.root && failure.report.at.as_ref() == Some(frame)
             })
         };
-        let failing = told
+        let failing = reports
             .would_fail
             .iter()
             .filter(|(frame, _)| !known(frame))
             .map(|(at, text)| (at, at.line, text, DiagnosticSeverity::HINT, "would-fail"));
-        let gaps = told.gaps.iter().filter_map(|gap| {
+        let gaps = reports.gaps.iter().filter_map(|gap| {
             let severity = DiagnosticSeverity::INFORMATION;
-            Some((&gap.at, self.today(told, &gap.at)?, &gap.message, severity, "not-estimated"))
+            Some((
+                &gap.at,
+                self.current_line(reports, &gap.at)?,
+                &gap.message,
+                severity,
+                "not-estimated",
+            ))
         });
         let place = |(at, line, text, severity, code): (&FailureFrame, u32, &String, _, &str)| {
-            let file = told.root.join(&at.path);
+            let file = reports.root.join(&at.path);
             let (uri, range) = self.at_line(&file, line)?;
             let diagnostics = vec![Diagnostic {
                 range,
@@ -196,9 +203,9 @@ impl Report {
     }
 
     /// The current line of a line of the estimated text. Returns `None` if it changed.
-    fn today(&self, told: &Told, at: &FailureFrame) -> Option<u32> {
-        let Some(open) = self.open.get(&told.root.join(&at.path)) else { return Some(at.line) };
-        let estimated = told.fingerprints.iter().find(|(path, _)| *path == at.path);
+    fn current_line(&self, reports: &LineReports, at: &FailureFrame) -> Option<u32> {
+        let Some(open) = self.open.get(&reports.root.join(&at.path)) else { return Some(at.line) };
+        let estimated = reports.fingerprints.iter().find(|(path, _)| *path == at.path);
         let (_, estimated) = estimated?;
         let place = LineMap::new(estimated, open.index.lines().checksums()).place(at.line)?;
         (!place.changed).then_some(place.line)
@@ -206,10 +213,10 @@ impl Report {
 
     /// The findings, by file.
     fn found(&self) -> Vec<Placed> {
-        let Some((all, wanted)) = &self.found else { return Vec::new() };
-        let mut files = match wanted {
-            Wanted::In(file) => vec![file.clone()],
-            Wanted::Everywhere => all.iter().flat_map(|kept| kept.files()).collect(),
+        let Some((all, scope)) = &self.found else { return Vec::new() };
+        let mut files = match scope {
+            FileScope::In(file) => vec![file.clone()],
+            FileScope::Everywhere => all.iter().flat_map(|set| set.files()).collect(),
         };
         files.sort_unstable();
         files.dedup();
@@ -217,7 +224,7 @@ impl Report {
         files.iter().filter_map(|file| self.found_in(all, file)).collect()
     }
 
-    fn found_in(&self, all: &[Arc<Kept>], file: &Path) -> Option<Placed> {
+    fn found_in(&self, all: &[Arc<FindingSet>], file: &Path) -> Option<Placed> {
         let (uri, index) = match self.open.get(file) {
             Some(open) => (open.uri.clone(), open.index.clone()),
             None => (to_proto::uri_text(file), SourceIndex::new(text_on_disk(file)?)),
@@ -236,13 +243,13 @@ impl Report {
         }
         let places = found.finding.related.iter().take(RELATED_LIMIT);
         let places = places.filter_map(|(place, what)| {
-            let file = found.kept.root.join(&place.path);
-            let then = found.kept.then(&place.path).unwrap_or_default();
+            let file = found.set.root.join(&place.path);
+            let then = found.set.fingerprint_of(&place.path).unwrap_or_default();
             let (uri, index) = match self.open.get(&file) {
                 Some(open) => (open.uri.parse().ok()?, open.index.clone()),
                 None => (to_proto::uri(&file)?, SourceIndex::new(text_on_disk(&file)?)),
             };
-            let line = Today::new(then, &index).line(place.line)?;
+            let line = CurrentText::new(then, &index).line(place.line)?;
             let range = line_range(index.text(), index.lines(), self.encoding, line);
             let location = Location { uri, range };
             Some(DiagnosticRelatedInformation { location, message: what.clone() })
@@ -350,7 +357,7 @@ pub(crate) fn diagnostic(
         }),
         code: Some(NumberOrString::String(found.finding.rule.to_owned())),
         source: Some("ridgeline".to_owned()),
-        message: told(found.finding, found.profile()),
+        message: plain_text(found.finding, found.profile()),
         related_information: (!related.is_empty()).then_some(related),
         ..Diagnostic::default()
     }

@@ -7,16 +7,16 @@ use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::CommandReply;
-use crate::batch::Effort;
+use crate::batch::SweepEffort;
 use crate::documents::texts_on_disk;
 use crate::event::Event;
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::live::target_gpu;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
 use crate::lsp::to_proto::uri_text;
-use crate::panel::answer::unmended;
+use crate::panel::answer::findings_without_edits;
 use crate::pool::{RequestError, guarded};
 use crate::profiler::Profiled;
 use crate::report;
@@ -24,7 +24,7 @@ use crate::scheduler::{Reason, WorkspaceId};
 use crate::state::GlobalState;
 use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
-use crate::what_if::Found;
+use crate::what_if::StudyOutcome;
 
 /// Executes a command. The response is sent once the command has started, because otherwise the
 /// client would wait for a whole training run. It is sent after any question or message that the
@@ -82,7 +82,7 @@ pub(super) fn run(state: &mut GlobalState, name: &str, id: WorkspaceId, argument
             let file =
                 argument.filter(|path| state.disk.is_file(path)).or(state.last_touched.clone());
             let file = file.filter(|file| file.starts_with(&state.workspaces[id].root));
-            state.want_run(id, Reason::Asked(file));
+            state.request_run(id, Reason::Requested(file));
         }
         command::STOP => drop(stop(state, id)),
         command::PAUSE => state.pause(id),
@@ -135,7 +135,7 @@ fn clear(state: &mut GlobalState, id: WorkspaceId) {
     workspace.measured.clear();
     workspace.findings.clear();
     workspace.problem = None;
-    workspace.said = None;
+    workspace.last_message = None;
     state.feed.changed(id);
     state.study_what_ifs(None);
     state.forget_failure(id);
@@ -150,7 +150,7 @@ fn explore_batch_size(state: &mut GlobalState, id: WorkspaceId) {
         };
         state.to_client.show_message(Importance::Info, message);
     }
-    state.explore_batch(id, Effort::Runs);
+    state.sweep_batch_sizes(id, SweepEffort::Runs);
 }
 
 fn show_output(state: &mut GlobalState, id: WorkspaceId) {
@@ -159,7 +159,7 @@ fn show_output(state: &mut GlobalState, id: WorkspaceId) {
         Some(log) => {
             let message = format!("The program's output is in {}", log.display());
             let can_show = state.client.shows_documents;
-            state.to_client.show_or_tell(&uri_text(&log), false, can_show, message);
+            state.to_client.show_document(&uri_text(&log), false, can_show, message);
         }
         None => {
             let message = "No output yet: no run of this workspace has printed anything.";
@@ -174,19 +174,19 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
         let what_ifs = workspace.what_if.of(generation).cloned();
         (workspace.findings.of(generation).cloned(), what_ifs, profiled)
     });
-    let (Some((kept, what_ifs, profiled)), Some(store)) = (newest, state.store.clone()) else {
+    let (Some((findings, what_ifs, profiled)), Some(store)) = (newest, state.store.clone()) else {
         let message = "No report yet: this workspace has not been profiled.";
         return state.to_client.show_message(Importance::Info, message);
     };
     let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
     tokio::spawn(async move {
         let written = tokio::task::spawn_blocking(move || {
-            guarded(|| write_report(&store, &profiled, kept.as_deref(), what_ifs.as_ref()))
+            guarded(|| write_report(&store, &profiled, findings.as_deref(), what_ifs.as_ref()))
         });
         let why = match written.await {
             Ok(Ok(file)) => {
                 let message = format!("The report is in {}", file.display());
-                return to_client.show_or_tell(&uri_text(&file), true, can_show, message);
+                return to_client.show_document(&uri_text(&file), true, can_show, message);
             }
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
@@ -199,12 +199,15 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
 fn write_report(
     store: &Store,
     profiled: &Profiled,
-    kept: Option<&Kept>,
-    what_ifs: Option<&Found>,
+    findings: Option<&FindingSet>,
+    what_ifs: Option<&StudyOutcome>,
 ) -> Result<PathBuf, RequestError> {
     let texts = texts_on_disk(&profiled.files);
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
-    let found = kept.map(|kept| panel::Findings { found: unmended(&kept.findings), message: None });
+    let found = findings.map(|findings| panel::Findings {
+        found: findings_without_edits(&findings.findings),
+        message: None,
+    });
     let page = report::page(profiled, &texts, found.as_ref(), what_ifs, store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
     let folder = store.recordings(&profiled.root);
@@ -233,5 +236,5 @@ fn select_script(state: &mut GlobalState, id: WorkspaceId, argument: Option<Path
             state.workspaces[id].script = None;
         }
     }
-    state.want_run(id, Reason::Asked(None));
+    state.request_run(id, Reason::Requested(None));
 }

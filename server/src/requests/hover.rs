@@ -2,13 +2,13 @@
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::Severity;
-use ridgeline_analysis::present::hover::{Beside, hover as present, of_findings};
+use ridgeline_analysis::present::hover::{HoverContext, hover as present, of_findings};
 use ridgeline_analysis::profile::Profile;
 use tower_lsp::ls_types::{Hover, Position};
 
-use crate::findings::Placed;
+use crate::findings::PlacedFinding;
 use crate::lsp::{position, to_proto};
-use crate::panel::answer::priced;
+use crate::panel::answer::compare_devices;
 use crate::view::View;
 
 /// The hover at a position.
@@ -21,7 +21,7 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
     let line = index.lines().line_of(offset);
     let found = view.findings();
     // A finding that the hover already shows as a diagnostic is not repeated.
-    let is_shown = |one: &Placed<'_>| {
+    let is_shown = |one: &PlacedFinding<'_>| {
         let is_marked = one.line == line && index.code_on_line(line).contains(&offset);
         view.client.hovers_diagnostics && one.severity > Severity::Hint && is_marked
     };
@@ -33,13 +33,18 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
     let hover = match view.costs() {
         Some((profile, costs)) => {
             let measured = view.measured.as_ref();
-            let elsewhere =
-                measured.and_then(|measured| priced(&measured.profiled, &view.settings.prices));
+            let comparison = measured
+                .and_then(|measured| compare_devices(&measured.profiled, &view.settings.prices));
             let what_ifs = view.what_ifs.as_deref();
             let links = to_proto::edit_links(view);
-            let elsewhere = elsewhere.as_deref();
-            let beside = Beside { elsewhere, what_ifs, findings: &findings, links: &links };
-            present(profile, beside, costs, index, offset).or_else(alone)
+            let comparison = comparison.as_deref();
+            let context = HoverContext {
+                device_comparison: comparison,
+                what_ifs,
+                findings: &findings,
+                links: &links,
+            };
+            present(profile, context, costs, index, offset).or_else(alone)
         }
         None => alone(),
     };

@@ -14,7 +14,7 @@ use crate::state::GlobalState;
 use crate::view::View;
 
 mod apply;
-pub(crate) use apply::Applying;
+pub(crate) use apply::EditContext;
 mod batch_size;
 mod code_action;
 mod code_lens;
@@ -48,7 +48,7 @@ pub(crate) enum Request {
 }
 
 /// Starts a request. Snapshots are taken here, in the order of the edits.
-pub(crate) fn take_up(state: &mut GlobalState, request: Request) {
+pub(crate) fn start(state: &mut GlobalState, request: Request) {
     match request {
         Request::InlayHint(params, reply) => {
             let uri = params.text_document.uri.clone();
@@ -59,10 +59,10 @@ pub(crate) fn take_up(state: &mut GlobalState, request: Request) {
         }
         Request::CodeAction(params, reply) => {
             let uri = params.text_document.uri.clone();
-            let is_wanted = state.consent_is_wanted(&document_id(&uri));
+            let is_wanted = state.awaits_consent(&document_id(&uri));
             let edited = code_action::Edited {
                 batch: state.batch_view_of(&document_id(&uri)),
-                applying: state.applying_of(&document_id(&uri)),
+                edit_context: state.edit_context_of(&document_id(&uri)),
             };
             answer(state, &uri, reply, move |view| {
                 let (range, context) = (params.range, &params.context);

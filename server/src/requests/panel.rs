@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 use tower_lsp::ls_types::Range;
 
 use super::{apply, execute_command};
-use crate::batch::Effort;
+use crate::batch::SweepEffort;
 use crate::documents::{DocumentSnapshot, text_on_disk};
 use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
-use crate::panel::answer::{self, Facts, Findings, WhatIfs};
-use crate::panel::question::{Action, Done, Line, Question, Wish};
+use crate::panel::answer::{self, DocumentInput, FindingsState, WhatIfsState};
+use crate::panel::request::{ActionResult, Line, OptimizationAction, PanelCommand, PanelRequest};
 use crate::panel::{POLL_INTERVAL, Panel};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
@@ -46,30 +46,30 @@ impl GlobalState {
             return self.to_client.open_panel(uri, uri_text(&self.workspaces[id].root));
         }
         let message = format!("The panel is at {uri}");
-        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, message);
+        self.to_client.show_document(&uri, true, self.client.shows_documents, message);
     }
 
     /// The panel. It is started on first use.
     fn panel(&mut self) -> std::io::Result<&Panel> {
         if self.panel.is_none() {
-            let (questions, asked) = mpsc::channel(QUESTION_LIMIT);
+            let (questions, requests) = mpsc::channel(QUESTION_LIMIT);
             self.panel = Some(Panel::start(questions, self.feed.clone())?);
-            tokio::spawn(relay(asked, self.events.clone(), self.store.clone()));
+            tokio::spawn(relay(requests, self.events.clone(), self.store.clone()));
         }
         self.panel.as_ref().ok_or_else(|| std::io::Error::other("it was closed"))
     }
 
     /// Handles a request of a page.
-    pub(crate) fn panel_asked(&mut self, question: Question) {
+    pub(crate) fn handle_panel_request(&mut self, question: PanelRequest) {
         match question {
-            Question::Document(id, reply) => self.panel_document(id, reply),
-            Question::Timeline(id, generation, reply) => {
+            PanelRequest::Document(id, reply) => self.panel_document(id, reply),
+            PanelRequest::Timeline(id, generation, reply) => {
                 self.panel_timeline(id, generation, reply);
             }
-            Question::Compare(id, before, after, reply) => {
+            PanelRequest::Compare(id, before, after, reply) => {
                 self.panel_compare(id, (before, after), reply);
             }
-            Question::Jump(id, line, reply) => {
+            PanelRequest::Jump(id, line, reply) => {
                 if let Some((reply, sought)) = self.sought(id, line, reply) {
                     let (to_client, can_show) =
                         (self.to_client.clone(), self.client.shows_documents);
@@ -79,34 +79,40 @@ impl GlobalState {
                     });
                 }
             }
-            Question::Highlight(id, line, reply) => self.mark(id, line, reply),
-            Question::Batch(id, generation, batch, reply) => {
+            PanelRequest::Highlight(id, line, reply) => self.mark(id, line, reply),
+            PanelRequest::Batch(id, generation, batch, reply) => {
                 self.panel_batch(id, generation, batch, reply);
             }
-            Question::WhatIf(id, name, action, reply) => {
+            PanelRequest::WhatIf(id, name, action, reply) => {
                 self.panel_what_if(id, &name, action, reply);
             }
-            Question::Mend(id, name, lines, reply) => {
-                self.panel_mend(id, &name, &lines, reply);
+            PanelRequest::Fix(id, name, lines, reply) => {
+                self.fix_from_panel(id, &name, &lines, reply);
             }
-            Question::Command(id, wish, reply) => {
-                let done = self.workspaces.contains(id).then(|| self.wished(id, wish));
+            PanelRequest::Command(id, wish, reply) => {
+                let done = self.workspaces.contains(id).then(|| self.run_panel_command(id, wish));
                 let _ = reply.send(done.ok_or_else(no_workspace));
             }
         }
     }
 
     /// Applies an optimization, or requests the runs that measure it.
-    fn panel_what_if(&mut self, id: WorkspaceId, name: &str, action: Action, reply: Reply<Done>) {
+    fn panel_what_if(
+        &mut self,
+        id: WorkspaceId,
+        name: &str,
+        action: OptimizationAction,
+        reply: Reply<ActionResult>,
+    ) {
         if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
             return;
         }
         let done = match action {
-            Action::Apply => return self.panel_apply(id, name, Vec::new(), reply),
-            Action::Measure => match self.measure_what_if(id, name) {
+            OptimizationAction::Apply => return self.panel_apply(id, name, Vec::new(), reply),
+            OptimizationAction::Measure => match self.measure_what_if(id, name) {
                 Ok(()) => self.consented(id),
-                Err(why) => Done::no(why),
+                Err(why) => ActionResult::failure(why),
             },
         };
         // Sending fails if the page was closed.
@@ -114,7 +120,13 @@ impl GlobalState {
     }
 
     /// Applies an edit at some lines.
-    fn panel_mend(&self, id: WorkspaceId, name: &str, lines: &[Line], mut reply: Reply<Done>) {
+    fn fix_from_panel(
+        &self,
+        id: WorkspaceId,
+        name: &str,
+        lines: &[Line],
+        mut reply: Reply<ActionResult>,
+    ) {
         if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
             return;
@@ -130,18 +142,24 @@ impl GlobalState {
     }
 
     /// Applies an optimization, everywhere or at lines of the text that ran.
-    fn panel_apply(&self, id: WorkspaceId, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
+    fn panel_apply(
+        &self,
+        id: WorkspaceId,
+        name: &str,
+        at: Vec<(String, u32)>,
+        reply: Reply<ActionResult>,
+    ) {
         let to_client = self.to_client.clone();
         let finding = self.what_if_edit(id, None, name, at);
         tokio::spawn(async move {
-            let made = match finding.await {
+            let result = match finding.await {
                 Ok(found) => apply::make(&to_client, found).await,
                 Err(why) => Err(why),
             };
-            let done = match made {
-                Ok(notes) if notes.is_empty() => Done::yes(),
-                Ok(notes) => Done { done: true, message: Some(notes.join("; ")) },
-                Err(why) => Done::no(why),
+            let done = match result {
+                Ok(notes) if notes.is_empty() => ActionResult::success(),
+                Ok(notes) => ActionResult { done: true, message: Some(notes.join("; ")) },
+                Err(why) => ActionResult::failure(why),
             };
             // Sending fails if the page was closed.
             let _ = reply.send(Ok(done));
@@ -149,11 +167,15 @@ impl GlobalState {
     }
 
     /// Whether a requested run may start.
-    fn consented(&mut self, id: WorkspaceId) -> Done {
+    fn consented(&mut self, id: WorkspaceId) -> ActionResult {
         match self.gate.decision(id) {
-            Decision::Allowed => Done::yes(),
-            Decision::Unknown => Done::no("Your editor is asking for permission to run."),
-            Decision::Refused => Done::no("You chose never to run code of this workspace."),
+            Decision::Allowed => ActionResult::success(),
+            Decision::Unknown => {
+                ActionResult::failure("Your editor is asking for permission to run.")
+            }
+            Decision::Refused => {
+                ActionResult::failure("You chose never to run code of this workspace.")
+            }
         }
     }
 
@@ -165,7 +187,7 @@ impl GlobalState {
         let measured = workspace.measured.first().cloned();
         let root = measured.as_ref().map_or(&workspace.root, |(_, profiled)| &profiled.root);
         let generation = measured.as_ref().map(|(generation, _)| *generation);
-        let facts = Facts {
+        let facts = DocumentInput {
             project: root.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             can_jump: true,
             can_highlight: self.client.highlights,
@@ -174,15 +196,15 @@ impl GlobalState {
             batch: self
                 .batch_view(id)
                 .zip(Some(self.scheduler.has(workspace.id, Slot::BatchSizes))),
-            what_ifs: WhatIfs {
+            what_ifs: WhatIfsState {
                 found: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
                 message: workspace.what_if.message.clone(),
                 measuring: self.what_if_measured_now(id),
-                applying: measured.is_some().then(|| self.applying(id, None)),
+                edit_context: measured.is_some().then(|| self.edit_context(id, None)),
             },
-            findings: generation.map(|generation| Findings {
-                kept: workspace.findings.of(generation).cloned(),
-                is_known: workspace.what_if.is_looked_at(generation),
+            findings: generation.map(|generation| FindingsState {
+                set: workspace.findings.of(generation).cloned(),
+                is_known: workspace.what_if.is_complete(generation),
             }),
             measured,
             prices: self.settings.prices.clone(),
@@ -197,7 +219,7 @@ impl GlobalState {
             return;
         };
         let store = self.store.clone();
-        let work = move || answer::compared(store.as_ref(), &root, before, after);
+        let work = move || answer::compare_runs(store.as_ref(), &root, before, after);
         self.slow_pool.answer(reply, work);
     }
 
@@ -216,8 +238,8 @@ impl GlobalState {
         &self,
         id: WorkspaceId,
         line: Line,
-        reply: Reply<Done>,
-    ) -> Option<(Reply<Done>, Sought)> {
+        reply: Reply<ActionResult>,
+    ) -> Option<(Reply<ActionResult>, Sought)> {
         let Some(workspace) = self.workspaces.find(id) else {
             let _ = reply.send(Err(no_workspace()));
             return None;
@@ -226,11 +248,11 @@ impl GlobalState {
         let shown =
             newest.filter(|(generation, _)| line.generation.is_none_or(|g| g == *generation));
         let Some((_, profiled)) = shown else {
-            let _ = reply.send(Ok(Done::no("The panel shows an older measurement.")));
+            let _ = reply.send(Ok(ActionResult::failure("The panel shows an older measurement.")));
             return None;
         };
         let Some(path) = profiled.files.get(line.file as usize).cloned().flatten() else {
-            let _ = reply.send(Ok(Done::no("That file is not on this machine.")));
+            let _ = reply.send(Ok(ActionResult::failure("That file is not on this machine.")));
             return None;
         };
         let mut open = self.documents.iter();
@@ -246,16 +268,16 @@ impl GlobalState {
         Some((reply, sought))
     }
 
-    fn mark(&self, id: WorkspaceId, line: Option<Line>, reply: Reply<Done>) {
+    fn mark(&self, id: WorkspaceId, line: Option<Line>, reply: Reply<ActionResult>) {
         if !self.client.highlights {
-            let _ = reply.send(Ok(Done::no("This editor cannot highlight a line.")));
+            let _ = reply.send(Ok(ActionResult::failure("This editor cannot highlight a line.")));
             return;
         }
         let mine = self.marks.fetch_add(1, Ordering::AcqRel) + 1;
         let (to_client, marks) = (self.to_client.clone(), self.marks.clone());
         let Some(line) = line else {
             to_client.highlight(None);
-            let _ = reply.send(Ok(Done::yes()));
+            let _ = reply.send(Ok(ActionResult::success()));
             return;
         };
         let Some((reply, sought)) = self.sought(id, line, reply) else { return };
@@ -266,28 +288,28 @@ impl GlobalState {
                     if marks.load(Ordering::Acquire) == mine {
                         to_client.highlight(Some((uri, range)));
                     }
-                    Done::yes()
+                    ActionResult::success()
                 }
-                Err(why) => Done::no(why),
+                Err(why) => ActionResult::failure(why),
             })
         });
     }
 
     /// Runs the command of this name, including the questions it asks first.
-    fn wished(&mut self, id: WorkspaceId, wish: Wish) -> Done {
+    fn run_panel_command(&mut self, id: WorkspaceId, wish: PanelCommand) -> ActionResult {
         let (name, done) = match wish {
-            Wish::Profile => (command::PROFILE, self.consented(id)),
-            Wish::Stop if !self.gate.is_busy(id) && !self.scheduler.is_waiting(id) => {
-                return Done::no("Nothing is running.");
+            PanelCommand::Profile => (command::PROFILE, self.consented(id)),
+            PanelCommand::Stop if !self.gate.is_busy(id) && !self.scheduler.is_waiting(id) => {
+                return ActionResult::failure("Nothing is running.");
             }
-            Wish::Explore => {
-                self.explore_batch(id, Effort::Estimates);
-                return Done::yes();
+            PanelCommand::Explore => {
+                self.sweep_batch_sizes(id, SweepEffort::Estimates);
+                return ActionResult::success();
             }
-            Wish::Measure => (command::EXPLORE_BATCH_SIZE, self.consented(id)),
-            Wish::Stop => (command::STOP, Done::yes()),
-            Wish::Pause => (command::PAUSE, Done::yes()),
-            Wish::Resume => (command::RESUME, Done::yes()),
+            PanelCommand::Measure => (command::EXPLORE_BATCH_SIZE, self.consented(id)),
+            PanelCommand::Stop => (command::STOP, ActionResult::success()),
+            PanelCommand::Pause => (command::PAUSE, ActionResult::success()),
+            PanelCommand::Resume => (command::RESUME, ActionResult::success()),
         };
         execute_command::run(self, name, id, None);
         done
@@ -297,7 +319,7 @@ impl GlobalState {
 /// Forwards the pages' requests to the event loop while a panel is served. Also reports new
 /// recordings, because a page shows the newest one, whichever process wrote it.
 async fn relay(
-    mut questions: mpsc::Receiver<Question>,
+    mut questions: mpsc::Receiver<PanelRequest>,
     events: mpsc::Sender<Event>,
     store: Option<Store>,
 ) {
@@ -307,7 +329,7 @@ async fn relay(
     loop {
         let event = tokio::select! {
             question = questions.recv() => match question {
-                Some(question) => Event::PanelAsked(question),
+                Some(question) => Event::PanelRequest(question),
                 None => return,
             },
             _ = ticks.tick() => {
@@ -315,7 +337,7 @@ async fn relay(
                 if std::mem::replace(&mut seen, now) == now {
                     continue;
                 }
-                Event::RecordingMade
+                Event::RecordingAdded
             }
         };
         if events.send(event).await.is_err() {
@@ -347,22 +369,24 @@ struct Sought {
 
 impl Sought {
     /// Moves the editor to the line. If it cannot, responds with the place.
-    async fn jump(self, to_client: &ToClient, can_show: bool) -> Done {
+    async fn jump(self, to_client: &ToClient, can_show: bool) -> ActionResult {
         let name = self.name();
         let found = tokio::task::spawn_blocking(move || self.find()).await;
         let (uri, range) = match found {
             Ok(Ok(found)) => found,
-            Ok(Err(why)) => return Done::no(why),
-            Err(error) => return Done::no(format!("internal error of Ridgeline: {error}")),
+            Ok(Err(why)) => return ActionResult::failure(why),
+            Err(error) => {
+                return ActionResult::failure(format!("internal error of Ridgeline: {error}"));
+            }
         };
         // Only a cursor: the next keystroke would replace a selection.
         let cursor = Range::new(range.start, range.start);
         if can_show && to_client.show_place(&uri, cursor).await {
-            return Done::yes();
+            return ActionResult::success();
         }
         let place = format!("{name}:{}", range.start.line + 1);
         to_client.show_message(Importance::Info, &place);
-        Done::no(format!("The panel cannot open a location in this editor: {place}"))
+        ActionResult::failure(format!("The panel cannot open a location in this editor: {place}"))
     }
 
     fn name(&self) -> String {

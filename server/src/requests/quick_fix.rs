@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use ridgeline_analysis::diagnose::silence;
+use ridgeline_analysis::diagnose::suppression;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, Diagnostic, DocumentChanges, NumberOrString,
     OneOf, OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri,
     WorkspaceEdit,
 };
 
-use super::apply::{Applying, Wanted, named};
+use super::apply::{EditContext, RequestedEdit, named};
 use super::batch_size::Edits;
 use super::diagnostic::diagnostic;
-use crate::findings::Placed;
+use crate::findings::PlacedFinding;
 use crate::lsp::position::to_range;
 use crate::view::View;
 
@@ -23,74 +23,77 @@ const MAX_FINDINGS: usize = 8;
 /// diagnostics there.
 pub(super) fn actions(
     view: &View,
-    applying: Option<&Applying>,
+    edit_context: Option<&EditContext>,
     range: Range,
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
     let found = view.findings();
-    let touches = |placed: &&Placed<'_>| {
+    let touches = |placed: &&PlacedFinding<'_>| {
         let (first, last) = placed.statement;
         range.start.line < last && first <= range.end.line.saturating_add(1)
     };
-    let here: Vec<&Placed<'_>> = found.iter().filter(touches).take(MAX_FINDINGS).collect();
+    let here: Vec<&PlacedFinding<'_>> = found.iter().filter(touches).take(MAX_FINDINGS).collect();
     if here.is_empty() {
         return Vec::new();
     }
-    let mut actions = mending(view, applying, &here, given);
+    let mut actions = fixes(view, edit_context, &here, given);
     actions.extend(here.iter().filter_map(|placed| silencing(view, placed, given)));
     actions
 }
 
 /// The edits that fix findings, without those refused in the current text.
-fn mending(
+fn fixes(
     view: &View,
-    applying: Option<&Applying>,
-    here: &[&Placed<'_>],
+    edit_context: Option<&EditContext>,
+    here: &[&PlacedFinding<'_>],
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
-    let Some(applying) = applying else { return Vec::new() };
+    let Some(edit_context) = edit_context else { return Vec::new() };
     // A module does not know its entry point, but the findings from its source text do.
-    let entry = here.iter().find_map(|placed| placed.kept.entry.as_ref());
+    let entry = here.iter().find_map(|placed| placed.set.entry.as_ref());
     let fixable = here.iter().filter(|placed| {
-        let own = placed.kept.entry.as_ref();
-        applying.is_about(&placed.kept.root) && (own.is_none() || own == entry)
+        let own = placed.set.entry.as_ref();
+        edit_context.is_about(&placed.set.root) && (own.is_none() || own == entry)
     });
-    let (placed, wanted): (Vec<&Placed<'_>>, Vec<Wanted>) = fixable
+    let (placed, requested): (Vec<&PlacedFinding<'_>>, Vec<RequestedEdit>) = fixable
         .filter_map(|placed| {
             let at = &placed.finding.at;
             Some((*placed, (placed.finding.fix?, vec![(at.path.clone(), placed.line)])))
         })
         .unzip();
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Vec::new();
     }
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let Ok(made) = applying.mend(&wanted, entry, edits) else { return Vec::new() };
-    let made = placed.into_iter().zip(made).filter_map(|(placed, made)| {
-        let (edit, rewrite) = made.ok()?;
+    let Ok(prepared) = edit_context.fix_findings(&requested, entry, edits) else {
+        return Vec::new();
+    };
+    let prepared = placed.into_iter().zip(prepared).filter_map(|(placed, prepared)| {
+        let (edit, rewrite) = prepared.ok()?;
         Some(CodeActionOrCommand::CodeAction(CodeAction {
             title: named(rewrite.title),
             kind: Some(CodeActionKind::QUICKFIX),
-            diagnostics: Some(vec![shown(view, placed, given)]),
+            diagnostics: Some(vec![matching_diagnostic(view, placed, given)]),
             edit: Some(edit),
             is_preferred: Some(true),
             ..CodeAction::default()
         }))
     });
-    made.collect()
+    prepared.collect()
 }
 
 /// The comment that silences a finding at its line.
 fn silencing(
     view: &View,
-    placed: &Placed<'_>,
+    placed: &PlacedFinding<'_>,
     given: &[Diagnostic],
 ) -> Option<CodeActionOrCommand> {
     let index = &view.document.index;
     let rule = placed.finding.rule;
     let (first, last) = placed.statement;
     let lines = [placed.line, last, first];
-    let (at, new) = lines.into_iter().find_map(|line| silence::comment(index, rule, line))?;
+    let (at, new) =
+        lines.into_iter().find_map(|line| suppression::suppression_edit(index, rule, line))?;
     let range = to_range(index.text(), index.lines(), view.encoding, at..at);
     let text_edit = TextEdit::new(range, new);
     let uri: Uri = view.document.uri.parse().ok()?;
@@ -113,7 +116,7 @@ fn silencing(
     Some(CodeActionOrCommand::CodeAction(CodeAction {
         title: format!("Ridgeline: ignore `{rule}` here"),
         kind: Some(CodeActionKind::QUICKFIX),
-        diagnostics: Some(vec![shown(view, placed, given)]),
+        diagnostics: Some(vec![matching_diagnostic(view, placed, given)]),
         edit: Some(edit),
         ..CodeAction::default()
     }))
@@ -121,7 +124,11 @@ fn silencing(
 
 /// The diagnostic of a finding: the editor's own if it was sent along, because editors compare
 /// them.
-fn shown(view: &View, placed: &Placed<'_>, given: &[Diagnostic]) -> Diagnostic {
+fn matching_diagnostic(
+    view: &View,
+    placed: &PlacedFinding<'_>,
+    given: &[Diagnostic],
+) -> Diagnostic {
     let own = diagnostic(placed, &view.document.index, view.encoding, Vec::new());
     let is_it = |one: &&Diagnostic| {
         let same_code = one.code == Some(NumberOrString::String(placed.finding.rule.to_owned()));

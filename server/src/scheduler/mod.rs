@@ -2,11 +2,11 @@
 //! on a measurement (findings, probes, what-ifs), other batch sizes, and measuring the GPU. Two at
 //! once would slow each other down and distort timings, so one job runs at a time.
 //!
-//! - [`Scheduler::want`] queues work. Each workspace has one place for each [`Slot`]: newer work
+//! - [`Scheduler::enqueue`] queues work. Each workspace has one place for each [`Slot`]: newer work
 //!   replaces older work there, except that a save does not replace what the user requested. Work
 //!   whose result is known (same key) is not repeated.
 //! - [`Scheduler::next`] returns what to do, and is called after each event. A stopped job keeps
-//!   the machine until [`Scheduler::ended`] is called, because its processes may still be
+//!   the machine until [`Scheduler::finish_job`] is called, because its processes may still be
 //!   computing.
 //! - [`Work::rules`] is the single table of what may run while the user types, saves, or uses the
 //!   machine for something else.
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::consent::{Cause, Permit};
-use crate::machine_load::Needed;
+use crate::machine_load::BusyReason;
 pub(crate) use work::{Budget, OnBusyMachine, Reason, Slot, Work};
 
 /// Identifies a workspace of the session. Numbers are never reused.
@@ -86,7 +86,7 @@ enum Machine {
     Checking,
     /// Valid for one start.
     Free,
-    Needed(Needed),
+    Needed(BusyReason),
 }
 
 /// Decides which work runs, and when. Its queues are bounded by the number of workspaces.
@@ -113,9 +113,9 @@ impl Scheduler {
 
     /// Queues work. Returns false if it is not accepted, because its result is known, it is running
     /// already, or a run comes first.
-    pub(crate) fn want(&mut self, owner: WorkspaceId, work: Work) -> bool {
+    pub(crate) fn enqueue(&mut self, owner: WorkspaceId, work: Work) -> bool {
         let slot = work.slot();
-        let is_requested = work.cause() == Cause::Asked;
+        let is_requested = work.cause() == Cause::User;
         let known = self.known.get(&(owner, slot));
         let is_known = known.is_some_and(|known| known.answers(&work));
         // The end of a run decides what follows. What the user requests waits for it.
@@ -133,7 +133,7 @@ impl Scheduler {
         }
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|(of, waits)| *of == owner && waits.slot() == slot) {
-            Some((_, before)) if before.cause() == Cause::Asked && !is_requested => return false,
+            Some((_, before)) if before.cause() == Cause::User && !is_requested => return false,
             Some((_, before)) => *before = work,
             None => self.waiting.push((owner, work)),
         }
@@ -163,7 +163,7 @@ impl Scheduler {
                 return Next::CheckMachine(owner);
             }
             self.waiting.remove(at);
-            let limit = (rules.budget == Budget::Limited).then(|| self.left(owner));
+            let limit = (rules.budget == Budget::Limited).then(|| self.remaining_budget(owner));
             let is_skipped = matches!(self.machine, Machine::Needed(_))
                 && rules.on_busy_machine == OnBusyMachine::Skip;
             if is_skipped || limit.is_some_and(|limit| limit.is_zero()) {
@@ -224,7 +224,7 @@ impl Scheduler {
         self.skipped.len() > before
     }
 
-    fn left(&self, owner: WorkspaceId) -> Duration {
+    fn remaining_budget(&self, owner: WorkspaceId) -> Duration {
         self.budget.saturating_sub(self.spent.get(&owner).copied().unwrap_or_default())
     }
 
@@ -266,7 +266,7 @@ impl Scheduler {
     }
 
     /// Returns why work of a workspace waits for the machine.
-    pub(crate) fn waits_for(&self, owner: WorkspaceId) -> Option<Needed> {
+    pub(crate) fn waits_for(&self, owner: WorkspaceId) -> Option<BusyReason> {
         let Machine::Needed(needed) = self.machine else { return None };
         let waits = |(of, work): &(WorkspaceId, Work)| {
             *of == owner && work.rules().on_busy_machine == OnBusyMachine::Wait
@@ -276,7 +276,7 @@ impl Scheduler {
 
     /// Stores whether something else needs the machine. The next check follows after
     /// [`Scheduler::machine_check_outdated`].
-    pub(crate) fn machine_checked(&mut self, needed: Option<Needed>) {
+    pub(crate) fn machine_checked(&mut self, needed: Option<BusyReason>) {
         self.machine = match needed {
             // The check was before this job started.
             _ if self.running.is_some() => Machine::Unknown,
@@ -291,7 +291,7 @@ impl Scheduler {
     }
 
     /// Handles the end of a job. Returns `None` if it is not the current one.
-    pub(crate) fn ended(&mut self, id: JobId, now: Instant) -> Option<Job> {
+    pub(crate) fn finish_job(&mut self, id: JobId, now: Instant) -> Option<Job> {
         let job = self.running.take_if(|running| running.id == id)?;
         if job.work.rules().budget != Budget::Free {
             *self.spent.entry(job.owner).or_default() += now.saturating_duration_since(job.started);
@@ -334,7 +334,7 @@ impl Scheduler {
     /// Stops what runs code of a workspace without the user's request.
     pub(crate) fn pause(&mut self, owner: WorkspaceId) {
         self.cancel(|of, work| {
-            of == owner && work.needs_permit().is_some() && work.cause() == Cause::Unasked
+            of == owner && work.needs_permit().is_some() && work.cause() == Cause::Automatic
         });
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::Effort;
+use crate::batch::SweepEffort;
 
 const A: WorkspaceId = WorkspaceId(0);
 const B: WorkspaceId = WorkspaceId(1);
@@ -28,7 +28,7 @@ impl Harness {
     }
 
     fn want(&mut self, owner: WorkspaceId, work: Work) -> bool {
-        self.scheduler.want(owner, work)
+        self.scheduler.enqueue(owner, work)
     }
 
     /// Carries out decisions until there is nothing to do. Returns the job that was started.
@@ -73,7 +73,7 @@ impl Harness {
     }
 
     fn end(&mut self, job: &Job) {
-        assert!(self.scheduler.ended(job.id, self.now).is_some());
+        assert!(self.scheduler.finish_job(job.id, self.now).is_some());
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -86,10 +86,10 @@ fn saved(file: &str) -> Work {
 }
 
 fn requested() -> Work {
-    Work::Run(Reason::Asked(None))
+    Work::Run(Reason::Requested(None))
 }
 
-const SWEEP: Work = Work::BatchSizes(Effort::ShortRuns, 7);
+const SWEEP: Work = Work::BatchSizes(SweepEffort::ShortRuns, 7);
 
 #[test]
 fn fifty_saves_cause_two_runs() {
@@ -166,7 +166,7 @@ fn the_end_of_an_earlier_job_is_ignored() {
     harness.end(&job);
     harness.want(A, saved("b.py"));
     harness.expect(saved("b.py"));
-    assert!(harness.scheduler.ended(job.id, harness.now).is_none());
+    assert!(harness.scheduler.finish_job(job.id, harness.now).is_none());
     assert!(harness.scheduler.running().is_some());
 }
 
@@ -189,7 +189,7 @@ fn a_run_stops_everything_else_and_nothing_else_starts_before_its_end() {
 
 #[test]
 fn measuring_the_gpu_starts_again_after_a_run() {
-    for cause in [Cause::Asked, Cause::Unasked] {
+    for cause in [Cause::User, Cause::Automatic] {
         let mut harness = Harness::new();
         harness.want(A, Work::MeasureGpu(cause));
         let job = harness.expect(Work::MeasureGpu(cause));
@@ -206,10 +206,10 @@ fn measuring_the_gpu_starts_again_after_a_run() {
 fn work_the_user_waits_for_comes_first() {
     let mut harness = Harness::new();
     let order = [
-        Work::BatchSizes(Effort::Runs, 1),
+        Work::BatchSizes(SweepEffort::Runs, 1),
         Work::Estimate(1),
         Work::Findings(1),
-        Work::MeasureGpu(Cause::Unasked),
+        Work::MeasureGpu(Cause::Automatic),
     ];
     harness.want(B, SWEEP);
     order.iter().rev().for_each(|work| assert!(harness.want(A, work.clone())));
@@ -224,7 +224,7 @@ fn a_key_press_stops_background_work() {
     for (work, is_stopped) in [
         (SWEEP, true),
         (Work::Probes(1), true),
-        (Work::BatchSizes(Effort::Runs, 1), true),
+        (Work::BatchSizes(SweepEffort::Runs, 1), true),
         (Work::WhatIfs(1), false),
         (saved("a.py"), false),
         (requested(), false),
@@ -294,13 +294,13 @@ fn known_results_are_not_computed_again() {
 fn runs_of_other_batch_sizes_replace_estimates() {
     let mut harness = Harness::new();
     let work = |effort, key| Work::BatchSizes(effort, key);
-    harness.want(A, work(Effort::ShortRuns, 1));
-    let job = harness.expect(work(Effort::ShortRuns, 1));
+    harness.want(A, work(SweepEffort::ShortRuns, 1));
+    let job = harness.expect(work(SweepEffort::ShortRuns, 1));
     harness.end(&job);
     harness.scheduler.remember(&job);
-    assert!(!harness.want(A, work(Effort::Estimates, 1)));
-    assert!(harness.want(A, work(Effort::Estimates, 2)), "another program");
-    assert!(harness.want(A, work(Effort::Runs, 1)), "a request");
+    assert!(!harness.want(A, work(SweepEffort::Estimates, 1)));
+    assert!(harness.want(A, work(SweepEffort::Estimates, 2)), "another program");
+    assert!(harness.want(A, work(SweepEffort::Runs, 1)), "a request");
 }
 
 #[test]
@@ -308,11 +308,11 @@ fn requests_during_a_run_wait_for_its_end() {
     let mut harness = Harness::new();
     harness.want(A, saved("train.py"));
     let running = harness.expect(saved("train.py"));
-    assert!(!harness.want(A, Work::BatchSizes(Effort::Estimates, 1)));
-    assert!(harness.want(A, Work::BatchSizes(Effort::Runs, 1)));
+    assert!(!harness.want(A, Work::BatchSizes(SweepEffort::Estimates, 1)));
+    assert!(harness.want(A, Work::BatchSizes(SweepEffort::Runs, 1)));
     assert!(harness.started_when_free().is_none());
     harness.end(&running);
-    harness.expect(Work::BatchSizes(Effort::Runs, 1));
+    harness.expect(Work::BatchSizes(SweepEffort::Runs, 1));
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn background_work_is_limited_by_its_budget() {
     let job = harness.expect(SWEEP);
     assert_eq!(job.limit, Some(Duration::from_secs(10)));
     harness.end(&job);
-    harness.want(A, Work::BatchSizes(Effort::Runs, 1));
-    let job = harness.expect(Work::BatchSizes(Effort::Runs, 1));
+    harness.want(A, Work::BatchSizes(SweepEffort::Runs, 1));
+    let job = harness.expect(Work::BatchSizes(SweepEffort::Runs, 1));
     assert_eq!(job.limit, None);
     harness.end(&job);
     // The next measurement starts the budget again.
@@ -365,10 +365,10 @@ fn on_a_busy_machine_probes_are_skipped_and_batch_sizes_wait() {
     harness.want(A, Work::Probes(1));
     assert!(harness.started().is_none());
     assert_eq!(harness.checks, 1);
-    harness.scheduler.machine_checked(Some(Needed::Processors));
+    harness.scheduler.machine_checked(Some(BusyReason::Cpu));
     assert!(harness.started().is_none());
     assert_eq!(harness.skipped, [Work::Probes(1)]);
-    assert_eq!(harness.scheduler.waits_for(A), Some(Needed::Processors));
+    assert_eq!(harness.scheduler.waits_for(A), Some(BusyReason::Cpu));
     assert_eq!(harness.scheduler.waits_for(B), None);
     // The machine is not checked again before the check is outdated.
     assert_eq!(harness.checks, 1);
@@ -392,7 +392,7 @@ fn work_the_user_waits_for_starts_on_a_busy_machine() {
             assert_eq!(job.work, work);
             harness.end(&job);
         }
-        harness.scheduler.machine_checked(Some(Needed::Gpu));
+        harness.scheduler.machine_checked(Some(BusyReason::Gpu));
         harness.want(A, work.clone());
         assert_eq!(harness.started().expect("it starts").work, work);
     }

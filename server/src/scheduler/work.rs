@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::batch::Effort;
+use crate::batch::SweepEffort;
 use crate::consent::{Cause, Kind};
 
 /// Why a run was requested.
@@ -14,7 +14,7 @@ pub(crate) enum Reason {
     /// Another program wrote this file.
     ChangedOutside(PathBuf),
     /// The user requested it, with this file open if the editor sent it.
-    Asked(Option<PathBuf>),
+    Requested(Option<PathBuf>),
     /// The user wants to measure the speedup of an optimization (by name) for this file's project.
     WhatIf(String, Option<PathBuf>),
 }
@@ -24,14 +24,14 @@ impl Reason {
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Reason::Saved(file) | Reason::ChangedOutside(file) => Some(file),
-            Reason::Asked(file) | Reason::WhatIf(_, file) => file.as_deref(),
+            Reason::Requested(file) | Reason::WhatIf(_, file) => file.as_deref(),
         }
     }
 
     /// Returns whether the user requested it, and so expects an answer even if it repeats the
     /// previous one.
     pub(crate) fn is_requested(&self) -> bool {
-        matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
+        matches!(self, Reason::Requested(_) | Reason::WhatIf(..))
     }
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::Saved(file) => write!(f, "{} was saved", name(file)),
             Reason::ChangedOutside(file) => write!(f, "{} changed on disk", name(file)),
-            Reason::Asked(_) => f.write_str("on request"),
+            Reason::Requested(_) => f.write_str("on request"),
             Reason::WhatIf(name, _) => write!(f, "measuring the speedup of {name}"),
         }
     }
@@ -63,7 +63,7 @@ pub(crate) enum Work {
     /// Simulate optimizations for that measurement.
     WhatIfs(u64),
     /// Estimate or run other batch sizes. The key identifies the measured program.
-    BatchSizes(Effort, u64),
+    BatchSizes(SweepEffort, u64),
     /// Measure the rates of this machine's GPU.
     MeasureGpu(Cause),
 }
@@ -126,17 +126,19 @@ impl Work {
         use {Budget::*, OnBusyMachine::*};
         let (rank, yields_to_typing, on_busy_machine, budget) = match self {
             Work::Run(_) => (0, false, Start, Free),
-            Work::BatchSizes(Effort::Runs, _) => (1, true, Start, Free),
-            Work::MeasureGpu(Cause::Asked) => (1, false, Start, Free),
+            Work::BatchSizes(SweepEffort::Runs, _) => (1, true, Start, Free),
+            Work::MeasureGpu(Cause::User) => (1, false, Start, Free),
             // A key press stops the estimate of its own workspace, see `Scheduler::edited`.
             Work::Estimate(_) => (2, false, Start, Free),
             Work::Findings(_) => (3, false, Start, Counted),
             Work::WhatIfs(_) => (4, false, Start, Counted),
             // Once for each GPU and driver.
-            Work::MeasureGpu(Cause::Unasked) => (5, false, Wait, Free),
+            Work::MeasureGpu(Cause::Automatic) => (5, false, Wait, Free),
             // What-ifs follow the probes, and also run without their results.
             Work::Probes(_) => (6, true, Skip, Limited),
-            Work::BatchSizes(Effort::Estimates | Effort::ShortRuns, _) => (7, true, Wait, Limited),
+            Work::BatchSizes(SweepEffort::Estimates | SweepEffort::ShortRuns, _) => {
+                (7, true, Wait, Limited)
+            }
         };
         Rules { rank, yields_to_typing, on_busy_machine, budget }
     }
@@ -155,10 +157,10 @@ impl Work {
     /// Returns who requested it.
     pub(crate) fn cause(&self) -> Cause {
         match self {
-            Work::Run(reason) if reason.is_requested() => Cause::Asked,
-            Work::BatchSizes(Effort::Runs, _) => Cause::Asked,
+            Work::Run(reason) if reason.is_requested() => Cause::User,
+            Work::BatchSizes(SweepEffort::Runs, _) => Cause::User,
             Work::MeasureGpu(cause) => *cause,
-            _ => Cause::Unasked,
+            _ => Cause::Automatic,
         }
     }
 
@@ -194,7 +196,7 @@ impl fmt::Display for Work {
             Work::Findings(_) => "looking for findings",
             Work::Probes(_) => "timing single operators",
             Work::WhatIfs(_) => "predicting speedups",
-            Work::BatchSizes(Effort::Estimates, _) => "estimating other batch sizes",
+            Work::BatchSizes(SweepEffort::Estimates, _) => "estimating other batch sizes",
             Work::BatchSizes(..) => "running other batch sizes",
             Work::MeasureGpu(_) => "measuring the GPU",
         })

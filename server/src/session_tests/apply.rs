@@ -28,7 +28,7 @@ fn editing() -> Value {
 async fn opened(capabilities: Value) -> Session {
     let mut session = Session::start();
     fs::write(session.root.join("train.py"), SCRIPT).expect("written");
-    session.greet(capabilities, true).await;
+    session.initialize(capabilities, true).await;
     session.client.open(&session.uri("train.py"), SCRIPT).await;
     session
 }
@@ -37,7 +37,7 @@ async fn opened(capabilities: Value) -> Session {
 async fn measured() -> Session {
     let mut session = opened(editing()).await;
     session.client.save(&session.uri("train.py")).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session
 }
@@ -66,7 +66,7 @@ async fn applied(session: &mut Session, name: &str) -> Value {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
     assert!(session.client.has_passed("workspace/applyEdit"), "it comes behind the answer");
-    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    let (id, params) = session.client.wait_for_request("workspace/applyEdit").await;
     session.client.reply(&id, json!({"applied": true})).await;
     params
 }
@@ -76,8 +76,8 @@ async fn refused(session: &mut Session, name: &str) -> String {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
     assert!(session.client.has_passed("window/showMessage"), "it comes behind the answer");
-    let said = session.client.notification("window/showMessage").await;
-    said["message"].as_str().unwrap_or_default().to_owned()
+    let message = session.client.notification("window/showMessage").await;
+    message["message"].as_str().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -154,12 +154,12 @@ async fn notes_of_an_edit_are_shown() {
     session.client.change(&session.uri("train.py"), 2, change).await;
     let params = applied(&mut session, "loader-workers").await;
     assert!(params.to_string().contains("num_workers"), "{params}");
-    let said = session.client.notification("window/showMessage").await;
-    assert_eq!(said["type"], 3);
-    let said = said["message"].as_str().unwrap_or_default();
+    let message = session.client.notification("window/showMessage").await;
+    assert_eq!(message["type"], 3);
+    let message = message["message"].as_str().unwrap_or_default();
     assert!(
-        said.starts_with("Edit applied; without `if __name__") && said.ends_with('.'),
-        "{said}"
+        message.starts_with("Edit applied; without `if __name__") && message.ends_with('.'),
+        "{message}"
     );
     session.client.goodbye().await;
 }
@@ -167,26 +167,29 @@ async fn notes_of_an_edit_are_shown() {
 #[tokio::test]
 async fn refused_edits_show_the_reason() {
     let mut session = opened(editing()).await;
-    let said = refused(&mut session, "loader-workers").await;
-    assert_eq!(said, "Could not apply the edit: no DataLoader was found in the program.");
-    let said = refused(&mut session, "zero-grad-none").await;
-    assert_eq!(said, "Already applied: train.py:7 already sets gradients to None.");
-    let said = refused(&mut session, "p3").await;
-    assert_eq!(said, "`p3` has no automatic edit.");
+    let message = refused(&mut session, "loader-workers").await;
+    assert_eq!(message, "Could not apply the edit: no DataLoader was found in the program.");
+    let message = refused(&mut session, "zero-grad-none").await;
+    assert_eq!(message, "Already applied: train.py:7 already sets gradients to None.");
+    let message = refused(&mut session, "p3").await;
+    assert_eq!(message, "`p3` has no automatic edit.");
     session.client.command("ridgeline.applyWhatIf", json!([])).await.expect("done");
-    let said = session.client.notification("window/showMessage").await;
-    assert!(said["message"].as_str().is_some_and(|said| said.contains("`name`")), "{said}");
+    let message = session.client.notification("window/showMessage").await;
+    assert!(
+        message["message"].as_str().is_some_and(|message| message.contains("`name`")),
+        "{message}"
+    );
     session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
-    let said = refused(&mut session, "tf32").await;
-    assert!(said.starts_with("The training script is unknown"), "{said}");
+    let message = refused(&mut session, "tf32").await;
+    assert!(message.starts_with("The training script is unknown"), "{message}");
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn an_editor_without_edits_gets_a_message() {
     let mut session = opened(json!({})).await;
-    let said = refused(&mut session, "tf32").await;
-    assert_eq!(said, "This editor does not accept edits from the server.");
+    let message = refused(&mut session, "tf32").await;
+    assert_eq!(message, "This editor does not accept edits from the server.");
     session.client.goodbye().await;
 }
 
@@ -197,18 +200,18 @@ async fn the_measured_script_is_edited_from_another_file() {
     fs::write(session.root.join("other.py"), "import torch\n").expect("written");
     let mut measured = session.measured();
     let recording = session.root.join("recording");
-    fs::create_dir(&recording).expect("made");
+    fs::create_dir(&recording).expect("created");
     let manifest = json!({"schema": 1, "entry": {"kind": "script", "path": "train.py"}});
     fs::write(recording.join("manifest.json"), manifest.to_string()).expect("written");
     if let crate::profiler::ProfileOutcome::Measured(profiled) = &mut measured {
         profiled.recording = Some(recording);
     }
     session.client.save(&session.uri("train.py")).await;
-    session.begun().await.end.send(measured).expect("waiting");
+    session.next_run().await.end.send(measured).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     let argument = json!([{"uri": session.uri("other.py"), "name": "fused-optimizer"}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
-    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    let (id, params) = session.client.wait_for_request("workspace/applyEdit").await;
     session.client.reply(&id, json!({"applied": true})).await;
     let document = &params["edit"]["documentChanges"][0]["textDocument"];
     assert_eq!(document["uri"], session.uri("train.py"));

@@ -9,9 +9,9 @@ use ridgeline_analysis::python::batch_site::batch_site;
 use ridgeline_analysis::python::semantics::Entry;
 use serde_json::{Value, json};
 
-use super::fake::{Exploring, Session};
-use crate::batch::{Effort, Exploration, Sources};
-use crate::machine_load::Needed;
+use super::fake::{Session, StartedSweep};
+use crate::batch::{Sources, SweepEffort, SweepResults};
+use crate::machine_load::BusyReason;
 use crate::profiler::ProfileOutcome;
 use ridgeline_test_client::http::Panel;
 
@@ -27,14 +27,14 @@ fn editing(more: Value) -> Value {
 }
 
 /// A session with a measured script, and its sweep.
-async fn measured(capabilities: Value) -> (Session, Exploring) {
+async fn measured(capabilities: Value) -> (Session, StartedSweep) {
     let mut session = Session::start();
     fs::write(session.root.join("train.py"), SCRIPT).expect("written");
-    session.greet(capabilities, true).await;
+    session.initialize(capabilities, true).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     session.client.save(&script).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
@@ -42,7 +42,7 @@ async fn measured(capabilities: Value) -> (Session, Exploring) {
 }
 
 /// The result of a sweep: 100 kB and 1 kB per sample, with memory for 200 samples.
-fn explored(session: &Session) -> Exploration {
+fn explored(session: &Session) -> SweepResults {
     let sources = Sources::new(&session.root, []);
     let mut entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
     let site = batch_site(&sources, &entry);
@@ -54,7 +54,7 @@ fn explored(session: &Session) -> Exploration {
         peak_bytes: Some(100_000 + 1_000 * batch),
         ..Run::default()
     };
-    Exploration {
+    SweepResults {
         root: session.root.clone(),
         entry,
         site,
@@ -136,7 +136,7 @@ async fn the_panel_sets_the_number_at_its_current_place() {
     session.client.change(&session.uri("train.py"), 2, change).await;
     let body = json!({"workspace": 0, "generation": generation, "batch": 48});
     let (answer, edit) = tokio::join!(panel.post("/api/batch", &body), async {
-        let (id, params) = session.client.asked("workspace/applyEdit").await;
+        let (id, params) = session.client.wait_for_request("workspace/applyEdit").await;
         session.client.reply(&id, json!({"applied": true})).await;
         params
     });
@@ -154,7 +154,7 @@ async fn edits_refused_by_the_editor_are_reported() {
     let (mut session, panel) = known(editing(json!({}))).await;
     let generation = panel.document().await["generation"].clone();
     let body = json!({"workspace": 0, "generation": generation, "batch": 48});
-    for (reply, said) in [
+    for (reply, message) in [
         (
             json!({"applied": false, "failureReason": "read-only"}),
             "The editor did not apply the edit: read-only",
@@ -163,10 +163,10 @@ async fn edits_refused_by_the_editor_are_reported() {
         (json!(null), "The editor did not apply the edit."),
     ] {
         let (answer, ()) = tokio::join!(panel.post("/api/batch", &body), async {
-            let (id, _) = session.client.asked("workspace/applyEdit").await;
+            let (id, _) = session.client.wait_for_request("workspace/applyEdit").await;
             session.client.reply(&id, reply).await;
         });
-        assert_eq!(answer.json(), json!({"done": false, "message": said}));
+        assert_eq!(answer.json(), json!({"done": false, "message": message}));
     }
     session.client.goodbye().await;
 }
@@ -181,14 +181,14 @@ async fn impossible_edits_are_not_sent() {
     };
     assert_eq!(refused(generation + 1, 48).await, "The panel shows an older measurement.");
     assert_eq!(refused(generation, 0).await, "The batch size must be a number from 1 to 16777216.");
-    let said = refused(generation, 1 << 30).await;
-    assert_eq!(said, "The batch size must be a number from 1 to 16777216.");
+    let message = refused(generation, 1 << 30).await;
+    assert_eq!(message, "The batch size must be a number from 1 to 16777216.");
     // Setting the current value needs no edit.
     assert_eq!(refused(generation, 32).await, Value::Null);
     // The number is gone.
     session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
-    let said = refused(generation, 48).await;
-    assert!(said.as_str().is_some_and(|said| said.contains("no DataLoader")), "{said}");
+    let message = refused(generation, 48).await;
+    assert!(message.as_str().is_some_and(|message| message.contains("no DataLoader")), "{message}");
     assert!(!session.client.has_unread("workspace/applyEdit").await);
     session.client.goodbye().await;
 }
@@ -208,12 +208,15 @@ async fn the_command_sets_a_value_and_explains_its_usage() {
     let (mut session, _) = known(editing(json!({}))).await;
     session.client.command("ridgeline.setBatchSize", json!([{"batch": 96}])).await.expect("done");
     assert!(session.client.has_passed("workspace/applyEdit"), "it comes behind the answer");
-    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    let (id, params) = session.client.wait_for_request("workspace/applyEdit").await;
     assert_eq!(params["edit"]["documentChanges"][0]["edits"][0]["newText"], "96");
     session.client.reply(&id, json!({"applied": true})).await;
     session.client.command("ridgeline.setBatchSize", json!([])).await.expect("done");
-    let said = session.client.notification("window/showMessage").await;
-    assert!(said["message"].as_str().is_some_and(|said| said.contains("`batch`")), "{said}");
+    let message = session.client.notification("window/showMessage").await;
+    assert!(
+        message["message"].as_str().is_some_and(|message| message.contains("`batch`")),
+        "{message}"
+    );
     session.client.goodbye().await;
 }
 
@@ -228,13 +231,13 @@ async fn a_keystroke_and_a_save_stop_the_sweep() {
     // The command restarts it, and a save stops it.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert_eq!(exploring.request.effort, Effort::Runs);
+    assert_eq!(exploring.request.effort, SweepEffort::Runs);
     session.client.save(&session.uri("train.py")).await;
     exploring.cancel.cancelled().await;
     // A late result is not attributed to the new run.
     let _ = exploring.news.send(explored(&session)).await;
     drop(exploring);
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     // A save does not start it either.
     assert!(!session.is_exploring().await);
@@ -247,13 +250,13 @@ async fn on_demand_waits_for_a_request() {
     let mut options = super::fake::quiet();
     options["batchSize.explore"] = "onDemand".into();
     options["batchSize.memoryLimit"] = "2 GB".into();
-    session.greet_with(editing(json!({})), options).await;
+    session.initialize_with(editing(json!({})), options).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert_eq!(exploring.request.effort, Effort::Runs);
+    assert_eq!(exploring.request.effort, SweepEffort::Runs);
     assert_eq!(exploring.request.memory_limit, Some(2_000_000_000));
     drop(exploring);
     session.client.goodbye().await;
@@ -261,12 +264,12 @@ async fn on_demand_waits_for_a_request() {
 
 #[tokio::test]
 async fn no_sweep_without_a_measurement() {
-    let mut session = Session::greeted(editing(json!({})), true).await;
+    let mut session = Session::initialized(editing(json!({})), true).await;
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
-    let said = session.client.notification("window/showMessage").await;
+    let message = session.client.notification("window/showMessage").await;
     assert!(
-        said["message"].as_str().is_some_and(|said| said.contains("Profile it first")),
-        "{said}"
+        message["message"].as_str().is_some_and(|message| message.contains("Profile it first")),
+        "{message}"
     );
     session.client.goodbye().await;
 }
@@ -282,7 +285,7 @@ async fn in_background(more: Value) -> Session {
     }
     let mut capabilities = editing(json!({}));
     capabilities["experimental"]["ridgeline"]["background"] = true.into();
-    session.greet_with(capabilities, options).await;
+    session.initialize_with(capabilities, options).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     save(&mut session, |_| {}).await;
@@ -295,7 +298,7 @@ async fn save(session: &mut Session, change: impl FnOnce(&mut Profile)) {
     session.client.save(&script).await;
     let ProfileOutcome::Measured(mut profiled) = session.measured() else { panic!("measured") };
     change(Arc::make_mut(&mut profiled.profile));
-    let run = session.begun().await;
+    let run = session.next_run().await;
     run.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
 }
 
@@ -324,20 +327,20 @@ async fn the_same_program_is_not_swept_again() {
 async fn the_sweep_yields_to_other_users_of_the_machine() {
     let mut session = Session::start();
     let needed = &session.profiler.needed;
-    *needed.lock().expect("no test panics with it") = Some(Needed::Processors);
+    *needed.lock().expect("no test panics with it") = Some(BusyReason::Cpu);
     let mut options = super::fake::quiet();
     options["batchSize.measureInBackground"] = true.into();
     let capabilities = json!({"experimental": {"ridgeline": {"background": true}}});
-    session.greet_with(capabilities, options).await;
+    session.initialize_with(capabilities, options).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     let status = session.client.status("background").await;
     assert_eq!(status["message"], "waiting: the machine is busy");
     assert!(!session.is_exploring().await);
     // An explicit request does not wait.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert_eq!(exploring.request.effort, Effort::Runs);
+    assert_eq!(exploring.request.effort, SweepEffort::Runs);
     session.client.goodbye().await;
 }
 
@@ -348,7 +351,7 @@ async fn without_a_background_budget_no_automatic_sweep() {
     assert!(!session.is_exploring().await);
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert_eq!(exploring.request.effort, Effort::Runs);
+    assert_eq!(exploring.request.effort, SweepEffort::Runs);
     session.client.goodbye().await;
 }
 

@@ -7,21 +7,21 @@ use super::fake::Session;
 
 async fn profiled(capabilities: Value) -> Session {
     let mut session = Session::start();
-    session.greet_with(capabilities, json!({"trusted": true, "watchFiles": false})).await;
+    session.initialize_with(capabilities, json!({"trusted": true, "watchFiles": false})).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session
 }
 
 /// The next diagnostics: severity, line and message of each.
-async fn shown(session: &mut Session) -> Vec<String> {
+async fn published(session: &mut Session) -> Vec<String> {
     let params = session.client.notification("textDocument/publishDiagnostics").await;
-    let told = |diagnostic: &Value| {
+    let describe = |diagnostic: &Value| {
         let line = &diagnostic["range"]["start"]["line"];
         let message = diagnostic["message"].as_str().unwrap_or_default();
         format!("{} {line}: {message}", diagnostic["severity"])
     };
-    params["diagnostics"].as_array().expect("a list").iter().map(told).collect()
+    params["diagnostics"].as_array().expect("a list").iter().map(describe).collect()
 }
 
 /// A client that supports refreshing hints needs no second copy of them.
@@ -31,7 +31,7 @@ async fn remarks_replace_hints_without_refresh() {
     let headline = "3 1: 320 samples/s · 100 ms";
     let costliest = "4 3: most expensive line: 60 ms · 60%";
     let second = "4 2: 2nd most expensive line: 40 ms · 40%";
-    assert_eq!(shown(&mut session).await, [headline, second, costliest]);
+    assert_eq!(published(&mut session).await, [headline, second, costliest]);
 
     let script = session.uri("train.py");
     let at = |line: u32, character: u32| {
@@ -43,29 +43,29 @@ async fn remarks_replace_hints_without_refresh() {
         {"range": at(0, 0), "text": "# a comment\n"},
     ]);
     session.client.change(&script, 2, edit).await;
-    let moved = shown(&mut session).await;
+    let moved = published(&mut session).await;
     assert_eq!(moved[1], "4 3: 2nd most expensive line: 40 ms · 40%");
     assert_eq!(moved[2], "4 4: most expensive line: was 60 ms · 60%");
 
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
-    assert_eq!(shown(&mut session).await, Vec::<String>::new());
+    assert_eq!(published(&mut session).await, Vec::<String>::new());
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn a_failure_and_remarks_coexist() {
     let mut session = profiled(json!({"textDocument": {"publishDiagnostics": {}}})).await;
-    assert_eq!(shown(&mut session).await.len(), 3);
+    assert_eq!(published(&mut session).await.len(), 3);
     let script = session.uri("train.py");
     session.client.save(&script).await;
     let failed = failed(&session, "exception", &[3]);
-    session.begun().await.end.send(failed).expect("waiting");
-    let both = shown(&mut session).await;
+    session.next_run().await.end.send(failed).expect("waiting");
+    let both = published(&mut session).await;
     assert!(both[0].starts_with("1 2: RuntimeError"), "{both:?}");
     assert_eq!(both.len(), 4);
     session.client.save(&script).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
-    while shown(&mut session).await.len() != 3 {}
+    session.next_run().await.end.send(session.measured()).expect("waiting");
+    while published(&mut session).await.len() != 3 {}
     session.client.goodbye().await;
 }
 
@@ -76,15 +76,15 @@ async fn remarks_follow_the_setting() {
         "textDocument": {"publishDiagnostics": {}},
     });
     let mut session = profiled(refreshed).await;
-    let (id, _) = session.client.asked("workspace/inlayHint/refresh").await;
+    let (id, _) = session.client.wait_for_request("workspace/inlayHint/refresh").await;
     session.client.reply(&id, Value::Null).await;
     assert!(!session.client.has_unread("textDocument/publishDiagnostics").await);
     for (costs, expected) in [("on", 3), ("off", 0)] {
         let settings = json!({"ridgeline": {"diagnostics": {"costs": costs}, "watchFiles": false}});
         let params = json!({"settings": settings});
         session.client.notify("workspace/didChangeConfiguration", params).await;
-        assert_eq!(shown(&mut session).await.len(), expected, "{costs}");
-        let (id, _) = session.client.asked("workspace/inlayHint/refresh").await;
+        assert_eq!(published(&mut session).await.len(), expected, "{costs}");
+        let (id, _) = session.client.wait_for_request("workspace/inlayHint/refresh").await;
         session.client.reply(&id, Value::Null).await;
     }
     session.client.goodbye().await;
@@ -110,11 +110,11 @@ async fn the_headline_is_a_hint_without_lenses() {
 /// A client's capabilities, and what it receives.
 struct Known {
     name: &'static str,
-    said: &'static str,
+    initialize: &'static str,
     encoding: &'static str,
     hover: &'static str,
     /// Whether it supports refreshing hints and lenses.
-    told: [bool; 2],
+    refreshes: [bool; 2],
     /// Whether it gets the headline as a hint, and remarks as diagnostics.
     instead: [bool; 2],
 }
@@ -124,82 +124,82 @@ struct Known {
 const KNOWN: [Known; 10] = [
     Known {
         name: "VS Code",
-        said: include_str!("clients/vscode.json"),
+        initialize: include_str!("clients/vscode.json"),
         encoding: "utf-16",
         hover: "markdown",
-        told: [true, true],
+        refreshes: [true, true],
         instead: [false, false],
     },
     Known {
         name: "Neovim 0.12",
-        said: include_str!("clients/neovim-0.12.json"),
+        initialize: include_str!("clients/neovim-0.12.json"),
         encoding: "utf-8",
         hover: "markdown",
-        told: [true, true],
+        refreshes: [true, true],
         instead: [false, false],
     },
     Known {
         name: "Neovim 0.10",
-        said: include_str!("clients/neovim-0.10.json"),
+        initialize: include_str!("clients/neovim-0.10.json"),
         encoding: "utf-16",
         hover: "markdown",
-        told: [true, false],
+        refreshes: [true, false],
         instead: [true, false],
     },
     Known {
         name: "Helix 25.01",
-        said: include_str!("clients/helix-25.01.json"),
+        initialize: include_str!("clients/helix-25.01.json"),
         encoding: "utf-8",
         hover: "markdown",
-        told: [false, false],
+        refreshes: [false, false],
         instead: [true, true],
     },
     Known {
         name: "Helix 25.07",
-        said: include_str!("clients/helix-25.07.json"),
+        initialize: include_str!("clients/helix-25.07.json"),
         encoding: "utf-8",
         hover: "markdown",
-        told: [false, false],
+        refreshes: [false, false],
         instead: [true, true],
     },
     Known {
         name: "eglot",
-        said: include_str!("clients/emacs-eglot.json"),
+        initialize: include_str!("clients/emacs-eglot.json"),
         encoding: "utf-8",
         hover: "plaintext",
-        told: [false, false],
+        refreshes: [false, false],
         instead: [true, true],
     },
     Known {
         name: "lsp-mode",
-        said: include_str!("clients/emacs-lsp-mode.json"),
+        initialize: include_str!("clients/emacs-lsp-mode.json"),
         encoding: "utf-8",
         hover: "markdown",
-        told: [false, true],
+        refreshes: [false, true],
         instead: [false, true],
     },
     Known {
         name: "Sublime Text",
-        said: include_str!("clients/sublime.json"),
+        initialize: include_str!("clients/sublime.json"),
         encoding: "utf-16",
         hover: "markdown",
-        told: [true, true],
+        refreshes: [true, true],
         instead: [false, false],
     },
     Known {
         name: "Kate",
-        said: include_str!("clients/kate.json"),
+        initialize: include_str!("clients/kate.json"),
         encoding: "utf-16",
         hover: "markdown",
-        told: [false, false],
+        refreshes: [false, false],
         instead: [true, true],
     },
     Known {
         name: "Zed",
-        said: include_str!("clients/zed.json"),
+        initialize: include_str!("clients/zed.json"),
         encoding: "utf-16",
         hover: "markdown",
-        told: [true, false],
+        refreshes: [true, false],
         instead: [true, false],
     },
 ];
@@ -207,11 +207,11 @@ const KNOWN: [Known; 10] = [
 #[tokio::test]
 async fn known_clients_get_every_fact_in_a_supported_form() {
     for known in KNOWN {
-        let said: Value = serde_json::from_str(known.said).expect("JSON");
-        let capabilities = said["capabilities"].clone();
+        let params: Value = serde_json::from_str(known.initialize).expect("JSON");
+        let capabilities = params["capabilities"].clone();
         let mut session = Session::start();
         let options = json!({"trusted": true, "watchFiles": false});
-        let hello = session.greet_with(capabilities.clone(), options).await;
+        let hello = session.initialize_with(capabilities.clone(), options).await;
         let agreed = &hello["capabilities"]["positionEncoding"];
         assert_eq!(agreed, known.encoding, "{}", known.name);
 
@@ -220,19 +220,21 @@ async fn known_clients_get_every_fact_in_a_supported_form() {
             answered.push("workspace/configuration");
         }
         session.open_and_save().await;
-        let run = session.begun().await;
+        let run = session.next_run().await;
         if capabilities["window"]["workDoneProgress"] == true {
             answered.push("window/workDoneProgress/create");
         }
         for method in answered {
-            let (id, _) = session.client.asked(method).await;
+            let (id, _) = session.client.wait_for_request(method).await;
             session.client.reply(&id, Value::Null).await;
         }
         run.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         let refreshes = ["workspace/inlayHint/refresh", "workspace/codeLens/refresh"];
-        for (method, _) in refreshes.into_iter().zip(known.told).filter(|(_, told)| *told) {
-            let (id, _) = session.client.asked(method).await;
+        for (method, _) in
+            refreshes.into_iter().zip(known.refreshes).filter(|(_, expected)| *expected)
+        {
+            let (id, _) = session.client.wait_for_request(method).await;
             session.client.reply(&id, Value::Null).await;
         }
 
@@ -241,7 +243,7 @@ async fn known_clients_get_every_fact_in_a_supported_form() {
         let has_headline = hints.iter().any(|hint| hint == "1: 100 ms · 320/s");
         assert_eq!(has_headline, headline, "{}: {hints:?}", known.name);
         if remarks {
-            assert_eq!(shown(&mut session).await.len(), 3, "{}", known.name);
+            assert_eq!(published(&mut session).await.len(), 3, "{}", known.name);
         }
         let at = json!({"line": 2, "character": 4});
         let params = json!({"textDocument": {"uri": session.uri("train.py")}, "position": at});
@@ -257,9 +259,9 @@ async fn known_clients_get_every_fact_in_a_supported_form() {
 #[tokio::test]
 async fn questions_and_messages_precede_the_response() {
     let window = json!({"workDoneProgress": true, "showDocument": {"support": true}});
-    let mut session = Session::greeted(json!({"window": window}), false).await;
+    let mut session = Session::initialized(json!({"window": window}), false).await;
     session.open_and_save().await;
-    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    let (id, _) = session.client.wait_for_request("window/showMessageRequest").await;
     session.client.reply(&id, Value::Null).await;
     for _ in 0..20 {
         for (command, asks) in [
@@ -268,29 +270,30 @@ async fn questions_and_messages_precede_the_response() {
         ] {
             session.client.command(command, json!([])).await.expect("done");
             assert!(session.client.has_passed(asks), "{asks} comes behind {command}'s answer");
-            let (id, _) = session.client.asked(asks).await;
+            let (id, _) = session.client.wait_for_request(asks).await;
             session.client.reply(&id, json!({"success": true})).await;
         }
     }
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     let asks = "window/workDoneProgress/create";
     assert!(session.client.has_passed(asks), "{asks} comes behind the answer");
-    session.client.asked(asks).await;
+    session.client.wait_for_request(asks).await;
     session.client.goodbye().await;
 }
 
 /// If lsp-mode lost the end of a progress, the run would appear to continue forever.
 #[tokio::test]
 async fn the_end_of_a_stopped_run_precedes_the_response() {
-    let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
+    let mut session =
+        Session::initialized(json!({"window": {"workDoneProgress": true}}), true).await;
     session.open_and_save().await;
     let script = session.uri("train.py");
     for round in 0..20 {
         if round > 0 {
             session.client.save(&script).await;
         }
-        let _run = session.begun().await;
-        let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+        let _run = session.next_run().await;
+        let (id, _) = session.client.wait_for_request("window/workDoneProgress/create").await;
         session.client.reply(&id, Value::Null).await;
         let begin = session.client.notification("$/progress").await;
         assert_eq!(begin["value"]["kind"], "begin");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fake::{Exploring, Session, quiet, uri};
+use super::fake::{Session, StartedSweep, quiet, uri};
 use crate::profiler::{ProfileOutcome, RunChoice};
 
 /// Waits for a message that must not arrive: events are handled in order, so it would arrive before
@@ -19,13 +19,13 @@ async fn quiet_moment(session: &mut Session) {
 }
 
 /// A session with consent for every run, and a sweep in progress.
-async fn exploring(by_command: bool) -> (Session, Exploring) {
+async fn exploring(by_command: bool) -> (Session, StartedSweep) {
     let mut session = Session::start();
     let mut options = quiet();
     options["batchSize.measureInBackground"] = (!by_command).into();
-    session.greet_with(json!({}), options).await;
+    session.initialize_with(json!({}), options).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     if by_command {
         session.client.status("idle").await;
         session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
@@ -36,7 +36,7 @@ async fn exploring(by_command: bool) -> (Session, Exploring) {
 }
 
 #[track_caller]
-fn assert_ended(exploring: &Exploring) {
+fn assert_ended(exploring: &StartedSweep) {
     assert!(exploring.cancel.is_cancelled(), "other batch sizes are tried on");
 }
 
@@ -56,11 +56,11 @@ async fn revoking_and_never_end_it() {
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    let (id, _) = session.client.wait_for_request("window/showMessageRequest").await;
     session.client.reply(&id, json!({"title": "Never"})).await;
     quiet_moment(&mut session).await;
     assert_ended(&exploring);
-    assert!(!session.is_begun().await && !session.is_exploring().await);
+    assert!(!session.has_run().await && !session.is_exploring().await);
     session.client.goodbye().await;
 }
 
@@ -88,7 +88,7 @@ async fn stop_ends_it_with_a_message() {
     drop(exploring);
     session.client.answer(&json!(stop)).await.expect("done");
     // The decision remains, and nothing starts by itself.
-    assert!(!session.is_begun().await && !session.is_exploring().await);
+    assert!(!session.has_run().await && !session.is_exploring().await);
     session.client.command("ridgeline.stop", json!([])).await.expect("done");
     let message = session.client.notification("window/showMessage").await;
     assert_eq!(message["message"], "Nothing is running.");
@@ -101,10 +101,11 @@ async fn stop_ends_it_with_a_message() {
 
 #[tokio::test]
 async fn stop_is_answered_after_the_end_of_the_run() {
-    let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
+    let mut session =
+        Session::initialized(json!({"window": {"workDoneProgress": true}}), true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
-    let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+    let run = session.next_run().await;
+    let (id, _) = session.client.wait_for_request("window/workDoneProgress/create").await;
     session.client.reply(&id, Value::Null).await;
     assert_eq!(session.client.notification("$/progress").await["value"]["kind"], "begin");
     session.client.status("running").await;
@@ -126,7 +127,7 @@ async fn a_pause_ends_unrequested_jobs() {
     let script = session.uri("train.py");
     session.client.save(&script).await;
     quiet_moment(&mut session).await;
-    assert!(!session.is_begun().await && !session.is_exploring().await);
+    assert!(!session.has_run().await && !session.is_exploring().await);
     // Requested jobs continue.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
@@ -138,14 +139,14 @@ async fn a_pause_ends_unrequested_jobs() {
 
 #[tokio::test]
 async fn a_pause_ends_the_run_of_a_save() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     session.client.command("ridgeline.pause", json!([])).await.expect("done");
     run.cancel.cancelled().await;
     session.client.status("paused").await;
     session.client.command("ridgeline.profile", json!([])).await.expect("done");
-    let run = session.begun().await;
+    let run = session.next_run().await;
     session.client.command("ridgeline.pause", json!([])).await.expect("done");
     assert!(!run.cancel.is_cancelled());
     run.end.send(session.measured()).expect("waiting");
@@ -156,63 +157,63 @@ async fn a_pause_ends_the_run_of_a_save() {
 async fn which_script(session: &mut Session) -> Value {
     let choice = |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
     let runs = vec![choice("train.py"), choice("other.py")];
-    let run = session.begun().await;
+    let run = session.next_run().await;
     run.end.send(ProfileOutcome::Choose { runs }).expect("waiting");
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Several scripts")));
     id
 }
 
 #[tokio::test]
 async fn an_answer_to_an_old_script_question_runs_nothing() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
     let id = which_script(&mut session).await;
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
     session.client.reply(&id, json!({"title": "train.py"})).await;
     let message = session.client.notification("window/showMessage").await;
     assert!(message["message"].as_str().is_some_and(|text| text.contains("outdated")));
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn an_answer_to_an_old_consent_question_grants_nothing() {
     for title in ["Run once", "Always for this workspace"] {
-        let mut session = Session::greeted(json!({}), false).await;
+        let mut session = Session::initialized(json!({}), false).await;
         session.open_and_save().await;
-        let (old, _) = session.client.asked("window/showMessageRequest").await;
+        let (old, _) = session.client.wait_for_request("window/showMessageRequest").await;
         session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
         let script = session.uri("train.py");
         session.client.save(&script).await;
-        let (new, _) = session.client.asked("window/showMessageRequest").await;
+        let (new, _) = session.client.wait_for_request("window/showMessageRequest").await;
         session.client.reply(&old, json!({"title": title})).await;
         session.client.notification("window/showMessage").await;
-        assert!(!session.is_begun().await);
+        assert!(!session.has_run().await);
         // The current question can be answered.
         session.client.reply(&new, json!({"title": "Run once"})).await;
-        session.begun().await;
+        session.next_run().await;
         session.client.goodbye().await;
     }
 }
 
 #[tokio::test]
 async fn a_script_choice_belongs_to_the_permitted_run() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    let (id, _) = session.client.wait_for_request("window/showMessageRequest").await;
     session.client.reply(&id, json!({"title": "Run once"})).await;
     let id = which_script(&mut session).await;
     session.client.reply(&id, json!({"title": "train.py"})).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     // The permitted run is used up.
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    let (id, _) = session.client.wait_for_request("window/showMessageRequest").await;
     session.client.reply(&id, Value::Null).await;
     quiet_moment(&mut session).await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
@@ -224,11 +225,11 @@ async fn once_permits_only_one_run() {
     options["live.enable"] = true.into();
     options["live.delayMilliseconds"] = 0.into();
     options["batchSize.measureInBackground"] = true.into();
-    session.greet_with(json!({}), options).await;
+    session.initialize_with(json!({}), options).await;
     session.open_and_save().await;
-    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    let (id, _) = session.client.wait_for_request("window/showMessageRequest").await;
     session.client.reply(&id, json!({"title": "Run once"})).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     let script = session.uri("train.py");
     let start = json!({"line": 0, "character": 0});
@@ -239,7 +240,7 @@ async fn once_permits_only_one_run() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     quiet_moment(&mut session).await;
     assert_eq!(session.prepared(), 0);
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     assert!(!session.is_estimating().await && !session.is_exploring().await);
     session.client.goodbye().await;
 }
@@ -250,14 +251,14 @@ async fn one_save_is_one_run() {
     let mut options = quiet();
     options["live.enable"] = true.into();
     options["live.delayMilliseconds"] = 0.into();
-    session.greet_with(json!({}), options).await;
+    session.initialize_with(json!({}), options).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     // Longer than the pause before an estimate.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     quiet_moment(&mut session).await;
-    assert!(!session.is_begun().await, "a second run");
+    assert!(!session.has_run().await, "a second run");
     assert!(!session.is_estimating().await, "an estimate of what has just run");
     assert!(!session.is_exploring().await, "other batch sizes");
     session.client.goodbye().await;
@@ -270,17 +271,17 @@ async fn the_status_shows_background_jobs() {
         // A client that does not support that state.
         (json!({}), "running"),
     ] {
-        let mut session = Session::greeted(capabilities, true).await;
+        let mut session = Session::initialized(capabilities, true).await;
         session.open_and_save().await;
-        session.begun().await.end.send(session.measured()).expect("waiting");
+        session.next_run().await.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
         let exploring = session.exploring().await;
         loop {
             let status = session.client.status(state).await;
-            let told =
+            let activity =
                 if state == "running" { &status["run"]["reason"] } else { &status["message"] };
-            if told == "running other batch sizes" {
+            if activity == "running other batch sizes" {
                 break;
             }
         }
@@ -293,24 +294,24 @@ async fn the_status_shows_background_jobs() {
 #[tokio::test]
 async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     let progress = json!({"window": {"workDoneProgress": true}});
-    let mut session = Session::greeted(progress, true).await;
+    let mut session = Session::initialized(progress, true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     session.client.status("running").await;
-    let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+    let (id, _) = session.client.wait_for_request("window/workDoneProgress/create").await;
     session.client.reply(&id, Value::Null).await;
     run.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    let (id, params) = session.client.asked("window/workDoneProgress/create").await;
+    let (id, params) = session.client.wait_for_request("window/workDoneProgress/create").await;
     session.client.reply(&id, Value::Null).await;
     let stage = "running batch size 64 (up to 5 runs left)".to_owned();
     let event = crate::profiler::ProgressEvent { stage: stage.clone(), share: None };
     exploring.progress.send(event).await.expect("shown");
     loop {
-        let told = session.client.notification("$/progress").await;
-        if told["token"] == params["token"] && told["value"]["message"] == stage.as_str() {
+        let progress = session.client.notification("$/progress").await;
+        if progress["token"] == params["token"] && progress["value"]["message"] == stage.as_str() {
             break;
         }
     }
@@ -319,8 +320,8 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     exploring.cancel.cancelled().await;
     drop(exploring);
     loop {
-        let told = session.client.notification("$/progress").await;
-        if told["token"] == params["token"] && told["value"]["kind"] == "end" {
+        let progress = session.client.notification("$/progress").await;
+        if progress["token"] == params["token"] && progress["value"]["kind"] == "end" {
             break;
         }
     }
@@ -329,21 +330,21 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
 
 #[tokio::test]
 async fn another_project_at_an_allowed_path_needs_consent() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     // The folder is replaced during the session.
     let before = session.root.with_file_name("before");
     std::fs::rename(&session.root, &before).expect("moved");
-    std::fs::create_dir(&session.root).expect("made");
+    std::fs::create_dir(&session.root).expect("created");
     std::fs::copy(before.join("train.py"), session.root.join("train.py")).expect("copied");
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Run a few training")));
     run.cancel.cancelled().await;
     session.client.reply(&id, Value::Null).await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }

@@ -17,16 +17,18 @@ use tokio::task::yield_now;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::fake::{SCRIPT, measured_in, uri};
-use crate::batch::{Effort, Exploration, ExploreRequest, Explored};
+use crate::batch::{SweepEffort, SweepEnd, SweepRequest, SweepResults};
 use crate::consent::Permit;
 use crate::documents::{Change, DocumentId};
-use crate::event::{Event, Told};
+use crate::event::{Event, Notification};
 use crate::event_loop;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::lsp::client::ToClient;
 use crate::lsp::from_proto::document_id;
 use crate::outbox::Outbox;
-use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent, RunChoice};
+use crate::profiler::{
+    BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent, RunChoice,
+};
 use crate::requests::Request;
 use crate::state::{Client, GlobalState};
 use crate::store::Store;
@@ -37,7 +39,7 @@ enum Step {
     Save(usize),
     Edit(usize),
     Profile(usize),
-    Explore(usize),
+    Sweep(usize),
     Allow(usize),
     Revoke(usize),
     Stop(usize),
@@ -62,7 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => of.clone().prop_map(Step::Save),
         2 => of.clone().prop_map(Step::Edit),
         1 => of.clone().prop_map(Step::Profile),
-        3 => of.clone().prop_map(Step::Explore),
+        3 => of.clone().prop_map(Step::Sweep),
         1 => of.clone().prop_map(Step::Allow),
         2 => of.clone().prop_map(Step::Revoke),
         1 => of.clone().prop_map(Step::Stop),
@@ -144,16 +146,16 @@ impl Counting {
     }
 
     /// Simulates workspace code that runs for some time and may be slow to react to a stop.
-    fn run(&self, root: &Path, what: &str, is_asked: bool, permit: Permit) -> Boxed<()> {
+    fn run(&self, root: &Path, what: &str, is_asked: bool, permit: Permit) -> BoxedFuture<()> {
         let running = {
             let mut world = self.world();
             let consent = world.consent.entry(root.to_owned()).or_default();
             let once = permit.is_once() && std::mem::take(&mut consent.once);
             let may = (consent.is_allowed || once) && !consent.is_closed;
             let is_paused = consent.is_paused && !is_asked;
-            let said = format!("{what} of {} with {consent:?}", root.display());
+            let job = format!("{what} of {} with {consent:?}", root.display());
             if !may || is_paused {
-                world.wrong.push(format!("began without consent: {said}"));
+                world.wrong.push(format!("began without consent: {job}"));
             }
             world.starts += 1;
             world.last += 1;
@@ -184,7 +186,7 @@ impl Profiler for Counting {
         request: ProfileRequest,
         _: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let (runs, root) = (self.clone(), request.root);
         Box::pin(async move {
             // The script is chosen before anything runs.
@@ -204,12 +206,12 @@ impl Profiler for Counting {
         })
     }
 
-    fn prepare(&self, request: ProfileRequest, permit: Permit) -> Boxed<()> {
+    fn prepare(&self, request: ProfileRequest, permit: Permit) -> BoxedFuture<()> {
         let runs = self.clone();
         Box::pin(async move { runs.run(&request.root, "import", false, permit).await })
     }
 
-    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> BoxedFuture<EstimateOutcome> {
         let runs = self.clone();
         Box::pin(async move {
             runs.run(&request.profile.root, "estimate", false, permit).await;
@@ -217,15 +219,15 @@ impl Profiler for Counting {
         })
     }
 
-    fn explore_batch(
+    fn sweep_batch_sizes(
         &self,
-        request: ExploreRequest,
-        _: mpsc::Sender<Exploration>,
+        request: SweepRequest,
+        _: mpsc::Sender<SweepResults>,
         _: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<Explored> {
+    ) -> BoxedFuture<SweepEnd> {
         let runs = self.clone();
-        let is_asked = request.effort == Effort::Runs;
+        let is_asked = request.effort == SweepEffort::Runs;
         Box::pin(async move {
             for _ in 0..5 {
                 if !permit.is_valid() {
@@ -233,7 +235,7 @@ impl Profiler for Counting {
                 }
                 runs.run(&request.profile.root, "batch", is_asked, permit.clone()).await;
             }
-            Explored::Done
+            SweepEnd::Done
         })
     }
 }
@@ -275,7 +277,7 @@ impl Play {
         let world = Counting::default();
         world.world().dice = seed;
         for root in &roots {
-            fs::create_dir(root).expect("made");
+            fs::create_dir(root).expect("created");
             fs::write(root.join("train.py"), SCRIPT).expect("written");
             world.world().consent.insert(root.clone(), Consent::default());
         }
@@ -305,8 +307,8 @@ impl Play {
         let is_open = |root: &&PathBuf| !self.world.world().consent[*root].is_closed;
         let roots: Vec<PathBuf> = self.roots.iter().filter(is_open).cloned().collect();
         let client = Client { roots, options, ..Client::default() };
-        self.tell(Told::Hello(Box::new(client))).await;
-        self.tell(Told::Ready).await;
+        self.notify(Notification::Initialize(Box::new(client))).await;
+        self.notify(Notification::Initialized).await;
         self.has_open = [false, false];
         for at in 0..2 {
             // An open document also makes its folder a workspace.
@@ -323,12 +325,12 @@ impl Play {
         }
         let path = self.roots[at].join("train.py");
         let (id, uri) = (document(&path), uri(&path));
-        self.tell(Told::Opened { id, uri, text: SCRIPT.to_owned(), version: 1 }).await;
+        self.notify(Notification::Opened { id, uri, text: SCRIPT.to_owned(), version: 1 }).await;
     }
 
-    async fn tell(&mut self, told: Told) {
+    async fn notify(&mut self, notification: Notification) {
         let (done, acknowledged) = oneshot::channel();
-        let _ = self.events.send(Event::Told(told, done)).await;
+        let _ = self.events.send(Event::Notification(notification, done)).await;
         acknowledged.await.expect("it is handled");
         self.settle().await;
     }
@@ -340,7 +342,7 @@ impl Play {
             arguments: vec![json!(uri(&self.roots[at]))],
             ..ExecuteCommandParams::default()
         };
-        let _ = self.events.send(Event::Asked(Request::ExecuteCommand(params, reply))).await;
+        let _ = self.events.send(Event::Request(Request::ExecuteCommand(params, reply))).await;
         // A stop is answered when its jobs have ended, which takes time.
         self.settle().await;
         drop(answer);
@@ -360,19 +362,19 @@ impl Play {
         let text = std::str::from_utf8(frame).expect("text");
         let body = text.split_once("\r\n\r\n").map(|(_, body)| body).expect("a frame");
         let message: Value = serde_json::from_str(body).expect("JSON");
-        let said = message["params"]["message"].as_str().unwrap_or_default();
+        let text = message["params"]["message"].as_str().unwrap_or_default();
         // An event whose handler panicked, such as one for a deleted folder.
-        if said.contains("internal error") {
-            self.world.world().wrong.push(said.to_owned());
+        if text.contains("internal error") {
+            self.world.world().wrong.push(text.to_owned());
         }
         if message["method"] != "window/showMessageRequest" {
             return;
         }
-        let is_choice = said.starts_with("Several scripts");
+        let is_choice = text.starts_with("Several scripts");
         let titles = message["params"]["actions"].to_string();
         let is_of = |root: &&PathBuf| match is_choice {
             true => titles.contains(&script_of(root)),
-            false => said.ends_with(&root.display().to_string()),
+            false => text.ends_with(&root.display().to_string()),
         };
         let root = self.roots.iter().find(is_of).cloned();
         let Some(root) = root else { return };
@@ -387,16 +389,16 @@ impl Play {
         match step {
             Step::Save(at) => {
                 let id = document(&self.roots[at].join("train.py"));
-                self.tell(Told::Saved(id)).await;
+                self.notify(Notification::Saved(id)).await;
             }
             Step::Edit(at) => {
                 let id = document(&self.roots[at].join("train.py"));
                 self.versions += 1;
                 let change = Change::Whole(format!("{SCRIPT}# {}\n", self.versions));
-                self.tell(Told::Changed(id, self.versions, vec![change])).await;
+                self.notify(Notification::Changed(id, self.versions, vec![change])).await;
             }
             Step::Profile(at) => self.command("ridgeline.profile", at).await,
-            Step::Explore(at) => self.command("ridgeline.exploreBatchSize", at).await,
+            Step::Sweep(at) => self.command("ridgeline.exploreBatchSize", at).await,
             Step::Allow(at) => {
                 self.consent(at, |consent| {
                     consent.is_allowed |= !consent.is_closed;
@@ -433,13 +435,13 @@ impl Play {
                 self.replaced += 1;
                 let aside = root.with_file_name(format!("before-{}", self.replaced));
                 fs::rename(root, aside).expect("moved");
-                fs::create_dir(root).expect("made");
+                fs::create_dir(root).expect("created");
                 fs::write(root.join("train.py"), SCRIPT).expect("written");
                 self.consent(at, Consent::take_back);
                 // It is noticed at the next event there.
                 if !self.consent(at, |consent| consent.is_closed) {
                     let id = document(&self.roots[at].join("train.py"));
-                    self.tell(Told::Saved(id)).await;
+                    self.notify(Notification::Saved(id)).await;
                     if !self.consent(at, |consent| consent.is_paused) {
                         self.assert_ended(at, true).await;
                     }
@@ -456,10 +458,10 @@ impl Play {
         let is_closed = self.consent(at, |consent| consent.is_closed);
         if is_closed {
             self.consent(at, |consent| (consent.is_closed, consent.is_paused) = (false, false));
-            self.tell(Told::FoldersChanged(vec![root], Vec::new())).await;
+            self.notify(Notification::FoldersChanged(vec![root], Vec::new())).await;
             self.open_script(at).await;
         } else {
-            self.tell(Told::FoldersChanged(Vec::new(), vec![root])).await;
+            self.notify(Notification::FoldersChanged(Vec::new(), vec![root])).await;
             self.consent(at, |consent| {
                 (consent.is_closed, consent.once) = (true, false);
                 consent.epoch += 1;
@@ -583,16 +585,16 @@ proptest! {
 
     #[test]
     fn nothing_runs_without_consent(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..40)) {
-        let told = format!("{steps:?}");
+        let history = format!("{steps:?}");
         let (wrong, _) = play(seed, steps);
-        prop_assert!(wrong.is_empty(), "{wrong:#?} after {told}");
+        prop_assert!(wrong.is_empty(), "{wrong:#?} after {history}");
     }
 }
 
 /// Guards against a vacuous model: it would also hold for a server that runs nothing.
 #[test]
 fn with_consent_things_run() {
-    let steps = [Step::Allow(0), Step::Save(0), Step::Wait(40), Step::Explore(0), Step::Wait(40)];
+    let steps = [Step::Allow(0), Step::Save(0), Step::Wait(40), Step::Sweep(0), Step::Wait(40)];
     let (wrong, starts) = play(1, steps.to_vec());
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(starts >= 3, "{starts} things ran");

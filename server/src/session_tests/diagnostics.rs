@@ -32,10 +32,10 @@ fn related() -> Value {
 
 #[tokio::test]
 async fn a_failure_is_shown_and_removed() {
-    let mut session = Session::greeted(related(), true).await;
+    let mut session = Session::initialized(related(), true).await;
     session.open_and_save().await;
     let outcome = failed(&session, "exception", &[2, 3]);
-    session.begun().await.end.send(outcome).expect("waiting");
+    session.next_run().await.end.send(outcome).expect("waiting");
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     let diagnostic = &shown["diagnostics"][0];
     assert_eq!(diagnostic["range"]["start"], json!({"line": 2, "character": 4}));
@@ -46,7 +46,7 @@ async fn a_failure_is_shown_and_removed() {
     assert!(status["message"].as_str().unwrap_or_default().contains("shapes"), "{status}");
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     let cleared = session.client.notification("textDocument/publishDiagnostics").await;
     assert_eq!(cleared["diagnostics"], json!([]));
     session.client.goodbye().await;
@@ -55,10 +55,10 @@ async fn a_failure_is_shown_and_removed() {
 #[tokio::test]
 async fn clients_without_related_information_get_the_traceback_as_text() {
     let mut session =
-        Session::greeted(json!({"textDocument": {"publishDiagnostics": {}}}), true).await;
+        Session::initialized(json!({"textDocument": {"publishDiagnostics": {}}}), true).await;
     session.open_and_save().await;
     let outcome = failed(&session, "exception", &[2, 3]);
-    session.begun().await.end.send(outcome).expect("waiting");
+    session.next_run().await.end.send(outcome).expect("waiting");
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     let message = shown["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.contains("\ntrain.py:2: "), "{message}");
@@ -68,7 +68,7 @@ async fn clients_without_related_information_get_the_traceback_as_text() {
 /// The diagnostic contains the likely cause, and names editor settings.
 #[tokio::test]
 async fn advice_is_shown_at_the_line() {
-    let mut session = Session::greeted(related(), true).await;
+    let mut session = Session::initialized(related(), true).await;
     session.open_and_save().await;
     let ProfileOutcome::Failed { mut failure, root, log } = failed(&session, "exit", &[2]) else {
         unreachable!("it failed");
@@ -80,7 +80,12 @@ async fn advice_is_shown_at_the_line() {
         Some(RaisedIn { path: "argparse.py".to_owned(), name: "exit".to_owned() });
     failure.run.output =
         vec!["train.py: error: the following arguments are required: --data".to_owned()];
-    session.begun().await.end.send(ProfileOutcome::Failed { failure, root, log }).expect("waiting");
+    session
+        .next_run()
+        .await
+        .end
+        .send(ProfileOutcome::Failed { failure, root, log })
+        .expect("waiting");
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     let message = shown["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned();
     assert!(
@@ -94,12 +99,12 @@ async fn advice_is_shown_at_the_line() {
 
 #[tokio::test]
 async fn a_text_that_does_not_parse() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     let script = session.uri("train.py");
     session.client.open(&script, "import torch\nloss.backward(\n").await;
     session.client.save(&script).await;
     let nothing = ProfileOutcome::NothingToRun { message: "nothing trains here".to_owned() };
-    session.begun().await.end.send(nothing).expect("waiting");
+    session.next_run().await.end.send(nothing).expect("waiting");
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     assert_eq!(shown["diagnostics"][0]["range"]["start"]["line"], 1);
     assert_eq!(shown["diagnostics"][0]["code"], "syntax-error");
@@ -108,10 +113,10 @@ async fn a_text_that_does_not_parse() {
 
 #[tokio::test]
 async fn a_failure_without_a_line_is_a_message() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
     let outcome = failed(&session, "exit", &[]);
-    session.begun().await.end.send(outcome).expect("waiting");
+    session.next_run().await.end.send(outcome).expect("waiting");
     session.client.notification("window/showMessage").await;
     session.client.status("failed").await;
     session.client.goodbye().await;
@@ -119,9 +124,9 @@ async fn a_failure_without_a_line_is_a_message() {
 
 #[tokio::test]
 async fn the_file_is_gone_when_the_run_ends() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     let script = session.uri("train.py");
     let closed = json!({"textDocument": {"uri": script}});
     session.client.notify("textDocument/didClose", closed.clone()).await;
@@ -135,9 +140,9 @@ async fn the_file_is_gone_when_the_run_ends() {
 
 #[tokio::test]
 async fn a_failure_in_a_text_that_was_edited_meanwhile() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     let script = session.uri("train.py");
     let at = json!({"line": 0, "character": 0});
     let change = json!([{"range": {"start": at, "end": at}, "text": "# new\n"}]);
@@ -155,11 +160,11 @@ async fn clients_that_pull_are_not_pushed_to() {
         "textDocument": {"diagnostic": {}},
         "workspace": {"diagnostics": {"refreshSupport": true}},
     });
-    let mut session = Session::greeted(capabilities, true).await;
+    let mut session = Session::initialized(capabilities, true).await;
     session.open_and_save().await;
     let outcome = failed(&session, "memory", &[3]);
-    session.begun().await.end.send(outcome).expect("waiting");
-    let (id, _) = session.client.asked("workspace/diagnostic/refresh").await;
+    session.next_run().await.end.send(outcome).expect("waiting");
+    let (id, _) = session.client.wait_for_request("workspace/diagnostic/refresh").await;
     session.client.reply(&id, Value::Null).await;
     let params = json!({"textDocument": {"uri": session.uri("train.py")}});
     let report = session.client.request("textDocument/diagnostic", params).await.expect("a report");

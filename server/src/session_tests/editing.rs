@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::fake::{SCRIPT, Session, quiet};
 
 async fn profiled(capabilities: Value) -> Session {
-    let mut session = Session::greeted(capabilities, true).await;
+    let mut session = Session::initialized(capabilities, true).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session
 }
@@ -42,9 +42,9 @@ async fn heat_lists_the_hottest_statements() {
     let script = session.uri("train.py");
     let edit = json!([insert(0, 0, "# a comment\n"), insert(3, 4, "my_")]);
     session.client.change(&script, 2, edit).await;
-    let asked = json!({"textDocument": {"uri": script}});
-    let heat = session.client.request("ridgeline/heat", asked).await.expect("heat");
-    let told: Vec<String> = heat
+    let params = json!({"textDocument": {"uri": script}});
+    let heat = session.client.request("ridgeline/heat", params).await.expect("heat");
+    let statements: Vec<String> = heat
         .as_array()
         .into_iter()
         .flatten()
@@ -52,7 +52,7 @@ async fn heat_lists_the_hottest_statements() {
             format!("{} {} {}", hot["range"]["start"]["line"], hot["share"], hot["provenance"])
         })
         .collect();
-    assert_eq!(told, ["4 0.6 \"measured\"", "3 0.4 \"stale\""]);
+    assert_eq!(statements, ["4 0.6 \"measured\"", "3 0.4 \"stale\""]);
 
     let other = json!({"textDocument": {"uri": session.uri("other.py")}});
     assert_eq!(session.client.request("ridgeline/heat", other).await, Ok(json!([])));
@@ -66,19 +66,19 @@ async fn edits_keep_their_order_under_load() {
     let mut session = profiled(json!({})).await;
     let script = session.uri("train.py");
     let position = json!({"line": 0, "character": 0});
-    let mut asked = Vec::new();
+    let mut ids = Vec::new();
     for edit in 0..1000 {
         session.client.change(&script, edit + 2, json!([insert(0, 0, "xy\n")])).await;
         if edit % 10 == 0 {
             let params = json!({"textDocument": {"uri": script}, "position": position});
-            asked.push(session.client.begin("textDocument/hover", params).await);
+            ids.push(session.client.begin("textDocument/hover", params).await);
         }
         let undo =
             json!({"start": {"line": 0, "character": 1}, "end": {"line": 0, "character": 2}});
         session.client.change(&script, edit + 2, json!([{"range": undo, "text": ""}])).await;
     }
     assert_eq!(session.hints("train.py").await, ["1002: 40 ms · 40%", "1003: 60 ms · 60%"]);
-    for id in asked {
+    for id in ids {
         // A response for an outdated text is refused, and each request gets one response.
         if let Err(error) = session.client.answer(&json!(id)).await {
             assert_eq!(error["code"], -32801);
@@ -97,10 +97,10 @@ async fn encodings_are_negotiated() {
     ] {
         let mut session = Session::start();
         let capabilities = json!({"general": {"positionEncodings": offered}});
-        let hello = session.greet_with(capabilities, quiet()).await;
+        let hello = session.initialize_with(capabilities, quiet()).await;
         assert_eq!(hello["capabilities"]["positionEncoding"], agreed);
         session.open_and_save().await;
-        session.begun().await.end.send(session.measured()).expect("waiting");
+        session.next_run().await.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         let script = session.uri("train.py");
         // `x = '😀'`, then an insertion after it in the client's units.
@@ -162,7 +162,7 @@ async fn all_line_endings_and_byte_order_marks() {
 
 #[tokio::test]
 async fn notebooks_and_other_languages_are_ignored() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     for (uri, language) in [
         (session.uri("a.ipynb"), "python"),
         ("vscode-notebook-cell:/w/a.ipynb#W0".to_owned(), "python"),
@@ -179,13 +179,13 @@ async fn notebooks_and_other_languages_are_ignored() {
     }
     let cells = json!({"notebookDocument": {"uri": "file:///w/a.ipynb", "notebookType": "jupyter-notebook", "version": 1, "cells": []}, "cellTextDocuments": []});
     session.client.notify("notebookDocument/didOpen", cells).await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn texts_without_files_and_files_over_the_limit() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.client.open("untitled:Untitled-1", SCRIPT).await;
     let params = json!({"textDocument": {"uri": "untitled:Untitled-1"}});
     assert!(session.client.request("textDocument/codeLens", params).await.is_ok());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::Subject;
+use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::profile::{
     Device, FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
 };
@@ -19,21 +19,21 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::batch::{Exploration, ExploreRequest, Explored, Sources};
+use crate::batch::{Sources, SweepEnd, SweepRequest, SweepResults};
 use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::machine_load::Needed;
+use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::profiler::{
-    AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
-    ProgressEvent,
+    BoxedFuture, MeasureRequest, PendingIteration, ProfileOutcome, ProfileRequest, Profiled,
+    Profiler, ProgressEvent,
 };
 use crate::server::serve;
 use crate::store::Store;
 use ridgeline_test_client::strict_client::StrictClient;
 
 /// A started run. The test decides how it ends.
-pub(super) struct Begun {
+pub(super) struct StartedRun {
     pub request: ProfileRequest,
     pub progress: mpsc::Sender<ProgressEvent>,
     pub cancel: CancellationToken,
@@ -42,7 +42,7 @@ pub(super) struct Begun {
 
 /// A started estimate. The test decides how it ends. `cancel` shows when it should stop, but it
 /// only ends when the test sends a result or drops it, so that results can be late.
-pub(super) struct BegunEstimate {
+pub(super) struct StartedEstimate {
     pub request: EstimateRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<EstimateOutcome>,
@@ -50,16 +50,16 @@ pub(super) struct BegunEstimate {
 
 /// A batch-size sweep in progress. The test sends its results. It ends when this is dropped or
 /// cancelled.
-pub(super) struct Exploring {
-    pub request: ExploreRequest,
-    pub news: mpsc::Sender<Exploration>,
+pub(super) struct StartedSweep {
+    pub request: SweepRequest,
+    pub news: mpsc::Sender<SweepResults>,
     pub progress: mpsc::Sender<ProgressEvent>,
     pub cancel: CancellationToken,
     _over: oneshot::Sender<()>,
 }
 
 /// A what-if being measured. The test decides how it ends.
-pub(super) struct Measuring {
+pub(super) struct StartedComparison {
     pub request: MeasureRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<ProfileOutcome>,
@@ -67,22 +67,22 @@ pub(super) struct Measuring {
 
 /// A GPU being measured. The test decides how it ends. `end` is closed if the measurement was
 /// stopped.
-pub(super) struct MeasuringGpu {
+pub(super) struct StartedGpuMeasurement {
     pub target: Target,
     pub end: oneshot::Sender<Result<String, String>>,
 }
 
 pub(super) struct Fake {
-    estimates: mpsc::UnboundedSender<BegunEstimate>,
-    begun: mpsc::UnboundedSender<Begun>,
-    exploring: mpsc::UnboundedSender<Exploring>,
-    measuring: mpsc::UnboundedSender<Measuring>,
-    gpus: mpsc::UnboundedSender<MeasuringGpu>,
+    estimates: mpsc::UnboundedSender<StartedEstimate>,
+    run_starts: mpsc::UnboundedSender<StartedRun>,
+    exploring: mpsc::UnboundedSender<StartedSweep>,
+    measuring: mpsc::UnboundedSender<StartedComparison>,
+    gpus: mpsc::UnboundedSender<StartedGpuMeasurement>,
     /// The unmeasured GPU that a run used.
     pub unmeasured: std::sync::Mutex<Option<Target>>,
     prepared: AtomicUsize,
     /// A measurement made outside the session.
-    pub beside: std::sync::Mutex<Option<Profiled>>,
+    pub outside_measurement: std::sync::Mutex<Option<Profiled>>,
     /// Blocks the next inspection of a measurement until the test drops the other end.
     pub held: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     /// The findings of each measurement.
@@ -92,7 +92,7 @@ pub(super) struct Fake {
     /// Whether the next run panics before it starts, on the event loop.
     pub panics: AtomicBool,
     /// Another user of the machine.
-    pub needed: std::sync::Mutex<Option<Needed>>,
+    pub needed: std::sync::Mutex<Option<BusyReason>>,
     /// The number of times that operators were timed.
     pub probings: AtomicUsize,
     /// The findings from source text.
@@ -105,13 +105,13 @@ impl Profiler for Fake {
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         assert!(!self.panics.swap(false, Ordering::Relaxed), "on purpose");
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
-        let begun = Begun { request, progress, cancel: cancel.clone(), end };
+        let run_starts = StartedRun { request, progress, cancel: cancel.clone(), end };
         // Sending fails if the test has ended.
-        let _ = self.begun.send(begun);
+        let _ = self.run_starts.send(run_starts);
         Box::pin(async move {
             tokio::select! {
                 outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),
@@ -120,32 +120,32 @@ impl Profiler for Fake {
         })
     }
 
-    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> BoxedFuture<EstimateOutcome> {
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         // Sending fails if the test has ended.
-        let _ = self.estimates.send(BegunEstimate { request, cancel, end });
+        let _ = self.estimates.send(StartedEstimate { request, cancel, end });
         Box::pin(async move { ended.await.unwrap_or(EstimateOutcome::Cancelled) })
     }
 
-    fn explore_batch(
+    fn sweep_batch_sizes(
         &self,
-        request: ExploreRequest,
-        news: mpsc::Sender<Exploration>,
+        request: SweepRequest,
+        news: mpsc::Sender<SweepResults>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<Explored> {
+    ) -> BoxedFuture<SweepEnd> {
         let cancel = permit.token().clone();
         let (over, is_over) = oneshot::channel();
         // Sending fails if the test does not receive.
-        let _ = self.exploring.send(Exploring { request, news, progress, cancel, _over: over });
+        let _ = self.exploring.send(StartedSweep { request, news, progress, cancel, _over: over });
         Box::pin(async {
             let _ = is_over.await;
-            Explored::Done
+            SweepEnd::Done
         })
     }
 
-    fn machine_needed(&self, _: Option<String>) -> Boxed<Option<Needed>> {
+    fn machine_needed(&self, _: Option<String>) -> BoxedFuture<Option<BusyReason>> {
         let needed = *self.needed.lock().expect("no test panics with it");
         Box::pin(async move { needed })
     }
@@ -155,11 +155,11 @@ impl Profiler for Fake {
         request: MeasureRequest,
         _progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         // Sending fails if the test has ended.
-        let _ = self.measuring.send(Measuring { request, cancel: cancel.clone(), end });
+        let _ = self.measuring.send(StartedComparison { request, cancel: cancel.clone(), end });
         Box::pin(async move {
             tokio::select! {
                 outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),
@@ -171,17 +171,17 @@ impl Profiler for Fake {
     fn probes(
         &self,
         _: ProfileRequest,
-        _: Arc<Subject>,
+        _: Arc<RecordedRun>,
         _: Option<PathBuf>,
         _: Option<Duration>,
         _: Permit,
-    ) -> Boxed<Probes> {
+    ) -> BoxedFuture<Probes> {
         self.probings.fetch_add(1, Ordering::Relaxed);
         let probed = self.probed.lock().expect("no test panics with it").clone();
         Box::pin(async { probed.map(|(probes, _)| probes).unwrap_or_default() })
     }
 
-    fn findings(&self, _: &Subject, known: &Probes, _: &Sources, _: &Path) -> Vec<Finding> {
+    fn findings(&self, _: &RecordedRun, known: &Probes, _: &Sources, _: &Path) -> Vec<Finding> {
         let probed = self.probed.lock().expect("no test panics with it").clone();
         if let Some((_, found)) = probed.filter(|(probes, _)| probes == known) {
             return found;
@@ -198,12 +198,12 @@ impl Profiler for Fake {
         self.of_text.lock().expect("no test panics with it").clone()
     }
 
-    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> Boxed<()> {
+    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> BoxedFuture<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
     }
 
-    fn unmeasured_gpu(&self, _: Device) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, _: Device) -> BoxedFuture<Option<Target>> {
         let unmeasured = self.unmeasured.lock().expect("no test panics with it").clone();
         Box::pin(async { unmeasured })
     }
@@ -213,16 +213,16 @@ impl Profiler for Fake {
         target: Target,
         _: ProfileRequest,
         _: Permit,
-    ) -> Boxed<Result<String, String>> {
+    ) -> BoxedFuture<Result<String, String>> {
         let (end, ended) = oneshot::channel();
         // Sending fails if the test has ended.
-        let _ = self.gpus.send(MeasuringGpu { target, end });
+        let _ = self.gpus.send(StartedGpuMeasurement { target, end });
         Box::pin(async { ended.await.unwrap_or_else(|_| Err("the test is over".to_owned())) })
     }
 
-    fn newest(&self, _root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
-        let beside = self.beside.lock().expect("no test panics with it").clone();
-        Box::pin(async move { beside.filter(|newest| newest.recording != known) })
+    fn newest(&self, _root: PathBuf, known: Option<PathBuf>) -> BoxedFuture<Option<Profiled>> {
+        let measurement = self.outside_measurement.lock().expect("no test panics with it").clone();
+        Box::pin(async move { measurement.filter(|newest| newest.recording != known) })
     }
 }
 
@@ -230,11 +230,11 @@ impl Profiler for Fake {
 pub(super) struct Session {
     pub client: StrictClient,
     pub root: PathBuf,
-    pub begun: Mutex<mpsc::UnboundedReceiver<Begun>>,
-    pub estimates: Mutex<mpsc::UnboundedReceiver<BegunEstimate>>,
-    explored: Mutex<mpsc::UnboundedReceiver<Exploring>>,
-    measured: Mutex<mpsc::UnboundedReceiver<Measuring>>,
-    gpus: Mutex<mpsc::UnboundedReceiver<MeasuringGpu>>,
+    pub run_starts: Mutex<mpsc::UnboundedReceiver<StartedRun>>,
+    pub estimates: Mutex<mpsc::UnboundedReceiver<StartedEstimate>>,
+    explored: Mutex<mpsc::UnboundedReceiver<StartedSweep>>,
+    measured: Mutex<mpsc::UnboundedReceiver<StartedComparison>>,
+    gpus: Mutex<mpsc::UnboundedReceiver<StartedGpuMeasurement>>,
     pub profiler: Arc<Fake>,
     folder: tempfile::TempDir,
 }
@@ -248,13 +248,13 @@ impl Session {
     pub(super) fn start() -> Session {
         let folder = tempfile::tempdir().expect("a folder");
         let root = crate::documents::real_path(folder.path()).join("project");
-        fs::create_dir(&root).expect("made");
+        fs::create_dir(&root).expect("created");
         fs::write(root.join("train.py"), SCRIPT).expect("written");
         Session::start_in(folder, root)
     }
 
     /// Shuts the server down and starts another one in the same folders.
-    pub(super) async fn again(self) -> Session {
+    pub(super) async fn restart(self) -> Session {
         let Session { client, folder, root, .. } = self;
         client.goodbye().await;
         Session::start_in(folder, root)
@@ -262,8 +262,8 @@ impl Session {
 
     fn start_in(folder: tempfile::TempDir, root: PathBuf) -> Session {
         let store = store_in(&folder);
-        let (begun, runs) = mpsc::unbounded_channel();
-        let (estimates, begun_estimates) = mpsc::unbounded_channel();
+        let (run_starts, runs) = mpsc::unbounded_channel();
+        let (estimates, estimate_starts) = mpsc::unbounded_channel();
         let (exploring, explored) = mpsc::unbounded_channel();
         let (measuring, measured) = mpsc::unbounded_channel();
         let (gpus, measured_gpus) = mpsc::unbounded_channel();
@@ -271,11 +271,11 @@ impl Session {
             estimates,
             exploring,
             measuring,
-            begun,
+            run_starts,
             gpus,
             unmeasured: Default::default(),
             prepared: AtomicUsize::new(0),
-            beside: Default::default(),
+            outside_measurement: Default::default(),
             held: Default::default(),
             found: Default::default(),
             probed: Default::default(),
@@ -288,30 +288,30 @@ impl Session {
         let (output, from_server) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(profiler.clone(), Some(store), input, output));
         let client = StrictClient::new(to_server, from_server);
-        let (begun, estimates) = (Mutex::new(runs), Mutex::new(begun_estimates));
+        let (run_starts, estimates) = (Mutex::new(runs), Mutex::new(estimate_starts));
         let (explored, measured) = (Mutex::new(explored), Mutex::new(measured));
         let gpus = Mutex::new(measured_gpus);
-        Session { client, root, begun, estimates, explored, measured, gpus, profiler, folder }
+        Session { client, root, run_starts, estimates, explored, measured, gpus, profiler, folder }
     }
 
     /// Starts and initializes a server, for a client with `capabilities` that vouches for the
     /// workspace if `trusted`.
-    pub(super) async fn greeted(capabilities: Value, trusted: bool) -> Session {
+    pub(super) async fn initialized(capabilities: Value, trusted: bool) -> Session {
         let mut session = Session::start();
-        session.greet(capabilities, trusted).await;
+        session.initialize(capabilities, trusted).await;
         session
     }
 
     /// Initializes with the project as workspace. Files are not watched, so that only the test
     /// causes runs. Fallbacks for missing capabilities are off, because other tests cover them.
-    pub(super) async fn greet(&mut self, capabilities: Value, trusted: bool) {
+    pub(super) async fn initialize(&mut self, capabilities: Value, trusted: bool) {
         let mut options = quiet();
         options["trusted"] = trusted.into();
-        self.greet_with(capabilities, options).await;
+        self.initialize_with(capabilities, options).await;
     }
 
     /// Initializes with these `initializationOptions` and returns the result.
-    pub(super) async fn greet_with(&mut self, capabilities: Value, options: Value) -> Value {
+    pub(super) async fn initialize_with(&mut self, capabilities: Value, options: Value) -> Value {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
         self.client.hello(capabilities, more).await
@@ -335,14 +335,14 @@ impl Session {
     }
 
     /// The next started run.
-    pub(super) async fn begun(&self) -> Begun {
-        let mut begun = self.begun.lock().await;
-        let next = tokio::time::timeout(Duration::from_secs(120), begun.recv());
+    pub(super) async fn next_run(&self) -> StartedRun {
+        let mut run_starts = self.run_starts.lock().await;
+        let next = tokio::time::timeout(Duration::from_secs(120), run_starts.recv());
         next.await.expect("a run did not begin").expect("a profiler")
     }
 
     /// The next batch-size sweep.
-    pub(super) async fn exploring(&self) -> Exploring {
+    pub(super) async fn exploring(&self) -> StartedSweep {
         let mut explored = self.explored.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), explored.recv());
         next.await.expect("nothing was tried").expect("a profiler")
@@ -354,14 +354,14 @@ impl Session {
     }
 
     /// The next measurement of a what-if.
-    pub(super) async fn measuring(&self) -> Measuring {
+    pub(super) async fn measuring(&self) -> StartedComparison {
         let mut measured = self.measured.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), measured.recv());
         next.await.expect("no what-if was measured").expect("a profiler")
     }
 
     /// The next measurement of a GPU.
-    pub(super) async fn measuring_gpu(&self) -> MeasuringGpu {
+    pub(super) async fn measuring_gpu(&self) -> StartedGpuMeasurement {
         let mut gpus = self.gpus.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), gpus.recv());
         next.await.expect("no GPU was measured").expect("a profiler")
@@ -378,12 +378,12 @@ impl Session {
     }
 
     /// Whether there is an unreceived run.
-    pub(super) async fn is_begun(&self) -> bool {
-        !self.begun.lock().await.is_empty()
+    pub(super) async fn has_run(&self) -> bool {
+        !self.run_starts.lock().await.is_empty()
     }
 
     /// The next started estimate.
-    pub(super) async fn estimating(&self) -> BegunEstimate {
+    pub(super) async fn estimating(&self) -> StartedEstimate {
         let mut estimates = self.estimates.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), estimates.recv());
         next.await.expect("an estimate did not begin").expect("a profiler")
@@ -486,14 +486,14 @@ pub(super) fn measured_in(root: &Path) -> ProfileOutcome {
     };
     ProfileOutcome::Measured(Profiled {
         profile: Arc::new(profile),
-        elsewhere: None,
+        device_comparison: None,
         root: root.to_owned(),
         real_root: root.to_owned(),
         files: vec![Some(root.join("train.py"))],
         log: None,
         recording: None,
         when_unix_ms: None,
-        iteration: AtHand::default(),
+        iteration: PendingIteration::default(),
     })
 }
 

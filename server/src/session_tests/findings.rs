@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ridgeline_analysis::diagnose::finding::{Cost, Finding, Place};
+use ridgeline_analysis::diagnose::finding::{Cost, Finding, SourceLine};
 use ridgeline_analysis::operators::operator::Operator;
 use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::optimize::rewrite::EditKind;
@@ -24,9 +24,9 @@ fn line_of(text: &str, part: &str) -> u32 {
 fn finding(line: u32, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "hidden-sync",
-        at: Place { path: "train.py".to_owned(), line },
+        at: SourceLine { path: "train.py".to_owned(), line },
         related: vec![(
-            Place { path: "train.py".to_owned(), line: 1 },
+            SourceLine { path: "train.py".to_owned(), line: 1 },
             "it begins here".to_owned(),
         )],
         message: "this waits for the GPU".to_owned(),
@@ -76,7 +76,7 @@ async fn measure(session: &mut Session, client: Value) -> (String, u32) {
     let line = line_of(&text, "backward()");
     let cost = Cost::time(profiled.profile.iteration.time_ns * 0.2);
     *session.profiler.found.lock().expect("no panic") = vec![finding(line, Some(cost))];
-    session.greet(client, true).await;
+    session.initialize(client, true).await;
     run(session, "train.py", profiled).await;
     (text, line)
 }
@@ -102,7 +102,7 @@ async fn run(session: &mut Session, name: &str, profiled: Profiled) {
     let text = std::fs::read_to_string(session.root.join(name)).expect("the script");
     session.client.open(&script, &text).await;
     session.client.save(&script).await;
-    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    session.next_run().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
 }
 
 /// The code actions at a line, 1-based.
@@ -163,16 +163,16 @@ async fn costs_follow_the_probes() {
     let probes = Probes { stand_ins, ..Probes::default() };
     let probed = Some((probes, vec![finding(line, cost(0.4))]));
     *session.profiler.probed.lock().expect("no panic") = probed;
-    session.greet(client(), true).await;
+    session.initialize(client(), true).await;
     run(&mut session, "train.py", profiled).await;
-    let said = |shown: &[Value]| {
+    let message_of = |shown: &[Value]| {
         let [diagnostic] = shown else { panic!("{shown:?}") };
         diagnostic["message"].as_str().expect("a text").to_owned()
     };
-    let mut message = said(&published(&mut session).await);
+    let mut message = message_of(&published(&mut session).await);
     // The finding is first shown without the probes, unless they finish earlier.
     if message.contains("(20%)") {
-        message = said(&published(&mut session).await);
+        message = message_of(&published(&mut session).await);
     }
     assert!(message.contains("(40%)"), "{message}");
     session.client.goodbye().await;
@@ -297,7 +297,7 @@ async fn source_text_is_analyzed_while_typing() {
     let mut session = Session::start();
     *session.profiler.of_text.lock().expect("no panic") = vec![finding(6, None)];
     // Nothing runs for it, so it needs no consent.
-    session.greet(client(), false).await;
+    session.initialize(client(), false).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     let shown = published(&mut session).await;
@@ -319,11 +319,11 @@ async fn source_text_is_analyzed_while_typing() {
 #[tokio::test]
 async fn findings_from_source_text_are_fixed_in_modules() {
     let mut session = Session::start();
-    let at = Place { path: "evaluation.py".to_owned(), line: 4 };
+    let at = SourceLine { path: "evaluation.py".to_owned(), line: 4 };
     let fix = Some(EditKind::NoGradInValidation);
     *session.profiler.of_text.lock().expect("no panic") =
         vec![Finding { at, fix, related: Vec::new(), ..finding(4, None) }];
-    session.greet(client(), false).await;
+    session.initialize(client(), false).await;
     let evaluation = "def evaluate(model, loader):\n    total = 0\n    for x in loader:\n        \
                       total += model(x).sum().item()\n    return total\n";
     let script = SCRIPT
@@ -335,9 +335,9 @@ async fn findings_from_source_text_are_fixed_in_modules() {
     }
     assert_eq!(published_in(&mut session, "evaluation.py").await.len(), 1);
     let found = session.code_actions_in("evaluation.py", 3, json!({"diagnostics": []})).await;
-    let mended = &found[0]["edit"]["documentChanges"][0];
-    assert_eq!(mended["textDocument"]["uri"], session.uri("evaluation.py"), "{found:?}");
-    let new = mended["edits"].to_string();
+    let fixed = &found[0]["edit"]["documentChanges"][0];
+    assert_eq!(fixed["textDocument"]["uri"], session.uri("evaluation.py"), "{found:?}");
+    let new = fixed["edits"].to_string();
     assert!(new.contains("@torch.no_grad()") && new.contains("import torch"), "{new}");
     session.client.goodbye().await;
 }
@@ -349,13 +349,13 @@ async fn a_measurement_replaces_findings_from_source_text() {
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
     let line = line_of(&text, "backward()");
     *session.profiler.of_text.lock().expect("no panic") = vec![finding(line, None)];
-    session.greet(client(), true).await;
+    session.initialize(client(), true).await;
     let script = session.uri("train.py");
     session.client.open(&script, &text).await;
     assert_eq!(published(&mut session).await.len(), 1);
     session.client.save(&script).await;
     // The measurement has no finding there.
-    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    session.next_run().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
     assert_eq!(published(&mut session).await, Vec::<Value>::new());
     session.client.goodbye().await;
 }

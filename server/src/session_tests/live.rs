@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::profile::{Before, Estimate, Provenance};
+use ridgeline_analysis::profile::{Baseline, Estimate, Provenance};
 use ridgeline_analysis::python::fingerprint;
 use serde_json::{Value, json};
 
-use super::fake::{BegunEstimate, SCRIPT, Session, quiet};
+use super::fake::{SCRIPT, Session, StartedEstimate, quiet};
 use crate::live::{EstimateOutcome, Estimated, Gap};
 use crate::profiler::{ProfileOutcome, Profiled};
 
@@ -27,9 +27,9 @@ fn options(trusted: bool) -> Value {
 /// A session with an open, measured script. A script that has just run needs no estimate.
 async fn measured() -> Session {
     let mut session = Session::start();
-    session.greet_with(json!({"textDocument": {"codeLens": {}}}), options(true)).await;
+    session.initialize_with(json!({"textDocument": {"codeLens": {}}}), options(true)).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session
 }
@@ -43,7 +43,7 @@ async fn edit(session: &mut Session, version: i32, text: &str) {
 fn estimated(session: &Session, target: Option<&str>) -> EstimateOutcome {
     let ProfileOutcome::Measured(profiled) = session.measured() else { panic!("it is measured") };
     let mut profile = (*profiled.profile).clone();
-    let before = Before::of(&profile);
+    let before = Baseline::of(&profile);
     profile.files[0].fingerprint = fingerprint(EDITED);
     for line in profile.lines[0].iter_mut().filter(|line| line.line == 3) {
         line.self_time.forward = 60e6;
@@ -58,7 +58,11 @@ fn estimated(session: &Session, target: Option<&str>) -> EstimateOutcome {
 }
 
 /// Ends an estimate and waits until it is shown.
-async fn shown(session: &mut Session, estimate: BegunEstimate, outcome: EstimateOutcome) -> Value {
+async fn shown(
+    session: &mut Session,
+    estimate: StartedEstimate,
+    outcome: EstimateOutcome,
+) -> Value {
     estimate.end.send(outcome).unwrap_or_else(|_| panic!("nobody waits for it"));
     loop {
         let headline = session.client.status("idle").await["headline"]["text"].clone();
@@ -271,9 +275,9 @@ async fn a_save_stops_the_estimate_and_then_runs() {
     session.client.save(&script).await;
     estimate.cancel.cancelled().await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!session.is_begun().await, "the estimate still computes");
+    assert!(!session.has_run().await, "the estimate still computes");
     drop(estimate);
-    let run = session.begun().await;
+    let run = session.next_run().await;
     edit(&mut session, 3, &EDITED.replace("my_", "your_")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!session.is_estimating().await, "two at once would disturb what is measured");
@@ -288,7 +292,7 @@ async fn a_save_stops_the_estimate_and_then_runs() {
 #[tokio::test]
 async fn nothing_runs_without_consent() {
     let mut session = Session::start();
-    session.greet_with(json!({}), options(false)).await;
+    session.initialize_with(json!({}), options(false)).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     edit(&mut session, 2, EDITED).await;
@@ -323,7 +327,7 @@ async fn a_closed_document_is_read_from_disk() {
 async fn two_projects_have_separate_estimates() {
     let mut session = measured().await;
     let other = session.root.join("other");
-    std::fs::create_dir(&other).expect("made");
+    std::fs::create_dir(&other).expect("created");
     std::fs::write(other.join("train.py"), SCRIPT).expect("written");
     let script = session.uri("other/train.py");
     session.client.open(&script, SCRIPT).await;
@@ -347,7 +351,7 @@ async fn a_target_gpu_needs_no_measurement() {
     let mut session = Session::start();
     let mut options = options(true);
     options["targetGpu"] = "h200".into();
-    session.greet_with(json!({"textDocument": {"codeLens": {}}}), options).await;
+    session.initialize_with(json!({"textDocument": {"codeLens": {}}}), options).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     let estimate = session.estimating().await;
@@ -375,7 +379,7 @@ async fn a_target_gpu_needs_no_measurement() {
 async fn the_target_gpu_is_asked_for() {
     let mut session = measured().await;
     session.client.command("ridgeline.selectTargetGpu", json!([])).await.expect("done");
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     assert!(params["actions"].to_string().contains("H100-SXM5-80GB"), "{params}");
     session.client.reply(&id, json!({"title": "H100-SXM5-80GB"})).await;
     let estimate = session.estimating().await;
@@ -386,7 +390,7 @@ async fn the_target_gpu_is_asked_for() {
 
 #[tokio::test]
 async fn no_estimates_if_turned_off() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
     edit(&mut session, 2, EDITED).await;

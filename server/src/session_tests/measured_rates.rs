@@ -22,7 +22,7 @@ async fn session(setting: &str) -> Session {
     *session.profiler.unmeasured.lock().expect("no test panics with it") = Some(target);
     let mut options = quiet();
     options["measureDevice"] = setting.into();
-    session.greet_with(json!({}), options).await;
+    session.initialize_with(json!({}), options).await;
     let script = session.uri("train.py");
     session.client.open(&script, super::fake::SCRIPT).await;
     session
@@ -41,12 +41,12 @@ fn measured_on(session: &Session, kind: &str) -> ProfileOutcome {
 async fn run(session: &mut Session, kind: &str) {
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     let outcome = measured_on(session, kind);
     run.end.send(outcome).unwrap_or_else(|_| panic!("nobody waits for it"));
 }
 
-async fn said(session: &mut Session) -> String {
+async fn next_message(session: &mut Session) -> String {
     let params: Value = session.client.notification("window/showMessage").await;
     params["message"].as_str().unwrap_or_default().to_owned()
 }
@@ -55,7 +55,7 @@ async fn said(session: &mut Session) -> String {
 async fn a_gpu_is_measured_when_the_person_agrees() {
     let mut session = session("ask").await;
     run(&mut session, "cuda").await;
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     let message = params["message"].as_str().expect("a text");
     assert!(
         message.contains("NVIDIA H200") && message.contains("does not run your project's code")
@@ -66,7 +66,7 @@ async fn a_gpu_is_measured_when_the_person_agrees() {
     let measuring = session.measuring_gpu().await;
     assert_eq!(measuring.target.device.name, "NVIDIA H200");
     measuring.end.send(Ok("copy 4.3 TB/s".to_owned())).expect("waiting");
-    assert_eq!(said(&mut session).await, "copy 4.3 TB/s");
+    assert_eq!(next_message(&mut session).await, "copy 4.3 TB/s");
     // It is measured only once.
     run(&mut session, "cuda").await;
     session.client.status("idle").await;
@@ -79,16 +79,16 @@ async fn a_gpu_is_measured_when_the_person_agrees() {
 async fn a_person_who_says_never_is_not_asked_again() {
     let mut first = session("ask").await;
     run(&mut first, "cuda").await;
-    let (id, _) = first.client.asked("window/showMessageRequest").await;
+    let (id, _) = first.client.wait_for_request("window/showMessageRequest").await;
     first.client.reply(&id, json!({"title": "Never"})).await;
     let declined = first.store().state().join("never-measure-gpus");
     while !declined.is_file() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let target = first.profiler.unmeasured.lock().expect("no test panics with it").clone();
-    let mut second = first.again().await;
+    let mut second = first.restart().await;
     *second.profiler.unmeasured.lock().expect("no test panics with it") = target;
-    second.greet(json!({}), true).await;
+    second.initialize(json!({}), true).await;
     let script = second.uri("train.py");
     second.client.open(&script, super::fake::SCRIPT).await;
     run(&mut second, "cuda").await;
@@ -105,15 +105,15 @@ async fn a_run_stops_the_measurement_which_restarts_after_it() {
     let mut measuring = session.measuring_gpu().await;
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let beside = session.begun().await;
+    let waiting_run = session.next_run().await;
     // Dropping the future ends the measurement's process.
     measuring.end.closed().await;
     assert!(!session.is_measuring_gpu().await);
     let outcome = measured_on(&session, "cuda");
-    beside.end.send(outcome).unwrap_or_else(|_| panic!("nobody waits for it"));
+    waiting_run.end.send(outcome).unwrap_or_else(|_| panic!("nobody waits for it"));
     let again = session.measuring_gpu().await;
     again.end.send(Err("the CUDA driver failed".to_owned())).expect("waiting");
-    let message = said(&mut session).await;
+    let message = next_message(&mut session).await;
     assert_eq!(message, "The GPU was not measured: the CUDA driver failed");
     session.client.goodbye().await;
 }
@@ -144,9 +144,9 @@ async fn an_answer_to_an_old_question_measures_nothing() {
     let mut session = session("ask").await;
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     run.end.send(measured_on(&session, "cuda")).expect("waiting");
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Measure the copy")));
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
     // Another decision does not answer that question either.

@@ -25,9 +25,9 @@ async fn opened(session: &mut Session) -> Panel {
 
 /// A session with a measurement and an open panel.
 async fn measured(shows_documents: bool) -> (Session, Panel) {
-    let mut session = Session::greeted(with_panel(shows_documents), true).await;
+    let mut session = Session::initialized(with_panel(shows_documents), true).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     let panel = opened(&mut session).await;
     (session, panel)
@@ -49,7 +49,7 @@ fn line(line: u32) -> Value {
 
 #[tokio::test]
 async fn a_client_that_shows_it_gets_the_address() {
-    let mut session = Session::greeted(with_panel(true), true).await;
+    let mut session = Session::initialized(with_panel(true), true).await;
     let panel = opened(&mut session).await;
     assert!(panel.authority.starts_with("127.0.0.1:"), "{panel:?}");
     let page = panel.get("/").await;
@@ -78,9 +78,9 @@ async fn a_client_that_shows_it_gets_the_address() {
 #[tokio::test]
 async fn a_browser_opens_it_for_other_clients() {
     let capabilities = json!({"window": {"showDocument": {"support": true}}});
-    let mut session = Session::greeted(capabilities, true).await;
+    let mut session = Session::initialized(capabilities, true).await;
     session.client.command("ridgeline.openPanel", json!([])).await.expect("done");
-    let (id, params) = session.client.asked("window/showDocument").await;
+    let (id, params) = session.client.wait_for_request("window/showDocument").await;
     assert_eq!(params["external"], true);
     let panel = Panel::at(params["uri"].as_str().expect("an address"));
     assert_eq!(panel.get("/").await.status, 200);
@@ -94,17 +94,17 @@ async fn a_client_that_opens_nothing_gets_the_address() {
     let wrong = json!({"error": {"code": 1, "message": "no"}});
     for answer in [Some(refused), Some(wrong), None] {
         let support = json!({"window": {"showDocument": {"support": answer.is_some()}}});
-        let mut session = Session::greeted(support, true).await;
+        let mut session = Session::initialized(support, true).await;
         session.client.command("ridgeline.openPanel", json!([])).await.expect("done");
         if let Some(mut answer) = answer {
-            let (id, _) = session.client.asked("window/showDocument").await;
+            let (id, _) = session.client.wait_for_request("window/showDocument").await;
             answer["jsonrpc"] = json!("2.0");
             answer["id"] = id;
             session.client.send(&answer).await;
         }
-        let said = session.client.notification("window/showMessage").await;
-        let said = said["message"].as_str().expect("a text");
-        let panel = Panel::at(said.strip_prefix("The panel is at ").expect("an address"));
+        let shown_message = session.client.notification("window/showMessage").await;
+        let shown_message = shown_message["message"].as_str().expect("a text");
+        let panel = Panel::at(shown_message.strip_prefix("The panel is at ").expect("an address"));
         assert_eq!(panel.document().await["recording"], Value::Null);
         session.client.goodbye().await;
     }
@@ -113,15 +113,16 @@ async fn a_client_that_opens_nothing_gets_the_address() {
 #[tokio::test]
 async fn requests_without_the_token_see_and_do_nothing() {
     let (session, panel) = measured(true).await;
-    let stranger = Panel { base: "/00000000000000000000000000000000".to_owned(), ..panel.clone() };
+    let unauthenticated =
+        Panel { base: "/00000000000000000000000000000000".to_owned(), ..panel.clone() };
     for path in ["/", "/panel.js", "/api/panel?workspace=0", "/api/events?workspace=0"] {
-        assert_eq!(stranger.get(path).await.status, 404, "{path}");
+        assert_eq!(unauthenticated.get(path).await.status, 404, "{path}");
         let rebound = request("GET", &format!("{}{path}", panel.base), "evil.example", &[], "");
         assert_eq!(panel.send(&rebound).await.status, 403, "{path}");
         let foreign = [("origin", "https://evil.example")];
         assert_eq!(panel.get_with(path, &foreign).await.status, 403, "{path}");
     }
-    assert_eq!(stranger.post("/api/jump", &line(3)).await.status, 404);
+    assert_eq!(unauthenticated.post("/api/jump", &line(3)).await.status, 404);
     let jump = line(3).to_string();
     let path = format!("{}/api/jump", panel.base);
     for header in [("origin", "null"), ("sec-fetch-site", "same-site")] {
@@ -152,7 +153,7 @@ async fn the_document_is_of_the_newest_measurement() {
     assert_eq!(before["status"]["state"], "idle");
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.status("running").await;
     session.client.status("idle").await;
     let after = panel.document().await;
@@ -167,12 +168,12 @@ async fn the_document_is_of_the_newest_measurement() {
 
 #[tokio::test]
 async fn a_page_receives_the_progress_of_a_run() {
-    let mut session = Session::greeted(with_panel(true), true).await;
+    let mut session = Session::initialized(with_panel(true), true).await;
     let panel = opened(&mut session).await;
     let mut events = panel.listen().await;
     events.wait_for("status").await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     let status = status_that(&mut events, |status| status["state"] == "running").await;
     assert_eq!(status["run"]["reason"], "train.py was saved");
     let warm = ProgressEvent { stage: "warming up".to_owned(), share: Some(0.25) };
@@ -205,7 +206,7 @@ async fn a_click_moves_the_editor_to_the_current_line() {
     session.client.change(&script, 2, json!([{"text": text}])).await;
     session.client.command("ridgeline.resume", json!([])).await.expect("it was changed");
     let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(3)).await });
-    let (id, params) = session.client.asked("window/showDocument").await;
+    let (id, params) = session.client.wait_for_request("window/showDocument").await;
     let at = json!({"line": 4, "character": 4});
     let selection = json!({"start": at, "end": at});
     let expected =
@@ -225,7 +226,7 @@ async fn a_click_finds_a_line_in_a_file_that_is_not_open() {
     session.client.command("ridgeline.resume", json!([])).await.expect("it was closed");
     fs::write(session.root.join("train.py"), format!("\n{SCRIPT}")).expect("written");
     let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(4)).await });
-    let (id, params) = session.client.asked("window/showDocument").await;
+    let (id, params) = session.client.wait_for_request("window/showDocument").await;
     assert_eq!(params["uri"], script);
     assert_eq!(params["selection"]["start"]["line"], 4);
     session.client.reply(&id, json!({"success": true})).await;
@@ -239,11 +240,11 @@ async fn without_document_support_the_page_gets_the_place() {
         let (mut session, panel) = measured(shows_documents).await;
         let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(3)).await });
         if shows_documents {
-            let (id, _) = session.client.asked("window/showDocument").await;
+            let (id, _) = session.client.wait_for_request("window/showDocument").await;
             session.client.reply(&id, json!({"success": false})).await;
         }
-        let said = session.client.notification("window/showMessage").await;
-        assert_eq!(said["message"], "train.py:3");
+        let shown_message = session.client.notification("window/showMessage").await;
+        assert_eq!(shown_message["message"], "train.py:3");
         let answer = clicked.await.expect("an answer").json();
         assert_eq!(answer["done"], false);
         assert!(answer["message"].as_str().is_some_and(|why| why.contains("train.py:3")));
@@ -255,9 +256,9 @@ async fn without_document_support_the_page_gets_the_place() {
 async fn an_editor_that_never_answers_does_not_keep_the_page_waiting() {
     let (mut session, panel) = measured(true).await;
     let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(3)).await });
-    session.client.asked("window/showDocument").await;
-    let said = session.client.notification("window/showMessage").await;
-    assert_eq!(said["message"], "train.py:3");
+    session.client.wait_for_request("window/showDocument").await;
+    let shown_message = session.client.notification("window/showMessage").await;
+    assert_eq!(shown_message["message"], "train.py:3");
     assert_eq!(clicked.await.expect("an answer").json()["done"], false);
     session.client.goodbye().await;
 }
@@ -275,8 +276,8 @@ async fn invalid_places() {
     ] {
         let answer = panel.post("/api/jump", &body).await.json();
         assert_eq!(answer["done"], false);
-        let said = answer["message"].as_str().unwrap_or_default();
-        assert!(said.contains(why), "{body}: {said}");
+        let shown_message = answer["message"].as_str().unwrap_or_default();
+        assert!(shown_message.contains(why), "{body}: {shown_message}");
     }
     let script = session.uri("train.py");
     let without = SCRIPT.replace("    loss = model(batch)\n", "");
@@ -316,7 +317,7 @@ async fn the_line_under_the_pointer_is_highlighted() {
 #[tokio::test]
 async fn a_client_without_highlights_receives_none() {
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
-    let mut session = Session::greeted(capabilities, true).await;
+    let mut session = Session::initialized(capabilities, true).await;
     let panel = opened(&mut session).await;
     assert_eq!(panel.document().await["can_highlight"], false);
     assert_eq!(panel.post("/api/highlight", &line(3)).await.json()["done"], false);
@@ -325,12 +326,12 @@ async fn a_client_without_highlights_receives_none() {
 
 #[tokio::test]
 async fn commands_do_what_the_editors_do() {
-    let mut session = Session::greeted(with_panel(true), true).await;
+    let mut session = Session::initialized(with_panel(true), true).await;
     let panel = opened(&mut session).await;
     let command = |name: &str| json!({"workspace": 0, "command": name});
     let done = json!({"done": true});
     assert_eq!(panel.post("/api/command", &command("profile")).await.json(), done);
-    let run = session.begun().await;
+    let run = session.next_run().await;
     assert_eq!(panel.post("/api/command", &command("stop")).await.json(), done);
     run.cancel.cancelled().await;
     session.client.status("idle").await;
@@ -347,20 +348,20 @@ async fn commands_do_what_the_editors_do() {
 
 #[tokio::test]
 async fn nothing_runs_from_the_panel_without_consent() {
-    let mut session = Session::greeted(with_panel(true), false).await;
+    let mut session = Session::initialized(with_panel(true), false).await;
     let panel = opened(&mut session).await;
     let profile = json!({"workspace": 0, "command": "profile"});
     let answer = panel.post("/api/command", &profile).await.json();
     assert_eq!(answer["done"], false);
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
-    assert!(!session.is_begun().await);
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
+    assert!(!session.has_run().await);
     let never = params["actions"].as_array().and_then(|actions| actions.last());
     session.client.reply(&id, never.cloned().expect("a way to say no")).await;
     session.client.status("idle").await;
     let answer = panel.post("/api/command", &profile).await.json();
     assert_eq!(answer["message"], "You chose never to run code of this workspace.");
     session.client.notification("window/showMessage").await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
@@ -368,7 +369,7 @@ async fn nothing_runs_from_the_panel_without_consent() {
 async fn workspaces_have_separate_panels() {
     let (mut session, panel) = measured(true).await;
     let other = session.root.join("other");
-    fs::create_dir(&other).expect("made");
+    fs::create_dir(&other).expect("created");
     let added = json!([{"uri": super::fake::uri(&other), "name": "other"}]);
     let event = json!({"event": {"added": added, "removed": []}});
     session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
@@ -412,7 +413,7 @@ fn measure_outside_the_session(session: &Session, when_unix_ms: u64) {
         when_unix_ms: Some(when_unix_ms),
         ..profiled
     };
-    *session.profiler.beside.lock().expect("no test panics with it") = Some(profiled);
+    *session.profiler.outside_measurement.lock().expect("no test panics with it") = Some(profiled);
     for name in ["trace.json", "manifest.json"] {
         fs::write(recording.join(name), "{}").expect("written");
     }
@@ -441,7 +442,7 @@ async fn a_failed_run_keeps_the_measurement() {
     let script = session.uri("train.py");
     session.client.save(&script).await;
     let problem = ProfileOutcome::Problem { message: "no torch here".to_owned(), log: None };
-    session.begun().await.end.send(problem).expect("waiting");
+    session.next_run().await.end.send(problem).expect("waiting");
     session.client.notification("window/showMessage").await;
     session.client.status("failed").await;
     let document = panel.document().await;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::fake::Session;
 
-async fn asked(session: &mut Session) -> Value {
-    let (id, params) = session.client.asked("window/showMessageRequest").await;
+async fn wait_for_consent_question(session: &mut Session) -> Value {
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     let titles: Vec<&str> = params["actions"]
         .as_array()
         .into_iter()
@@ -18,40 +18,40 @@ async fn asked(session: &mut Session) -> Value {
 
 #[tokio::test]
 async fn run_once_runs_once_and_the_next_save_asks_again() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.status("waiting_for_trust").await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     assert_eq!(session.prepared(), 0);
     session.client.reply(&id, json!({"title": "Run once"})).await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     run.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, Value::Null).await;
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn always_is_stored_until_revoked() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, json!({"title": "Always for this workspace"})).await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
-    let mut session = session.again().await;
-    session.greet(json!({}), false).await;
+    let mut session = session.restart().await;
+    session.initialize(json!({}), false).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
-    let mut session = session.again().await;
-    session.greet(json!({}), false).await;
+    let mut session = session.restart().await;
+    session.initialize(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, Value::Null).await;
     session.client.goodbye().await;
 }
@@ -65,9 +65,9 @@ async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<(Strin
 /// For editors without questions and commands.
 #[tokio::test]
 async fn a_code_action_allows_a_run_that_waits() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.status("waiting_for_trust").await;
     let plain = json!({"diagnostics": []});
     let allow = ("Ridgeline: trust this workspace".to_owned(), "ridgeline.trust".to_owned());
@@ -80,7 +80,7 @@ async fn a_code_action_allows_a_run_that_waits() {
         assert_eq!(actions(&mut session, 0, unasked).await, []);
     }
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     // Edits are not commands.
     let at_import = actions(&mut session, 0, plain.clone()).await;
@@ -95,9 +95,9 @@ async fn a_code_action_allows_a_run_that_waits() {
 
 #[tokio::test]
 async fn never_is_final_and_a_command_explains_what_to_do() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, json!({"title": "Never"})).await;
     session.client.status("idle").await;
     let script = session.uri("train.py");
@@ -108,18 +108,18 @@ async fn never_is_final_and_a_command_explains_what_to_do() {
         message["message"].as_str().unwrap_or_default().contains("ridgeline.trust"),
         "{message}"
     );
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     session.client.command("ridgeline.profile", json!([])).await.expect("done");
-    session.begun().await;
+    session.next_run().await;
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn a_client_that_never_answers_runs_nothing_and_is_asked_once() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    asked(&mut session).await;
+    wait_for_consent_question(&mut session).await;
     let script = session.uri("train.py");
     for _ in 0..20 {
         session.client.save(&script).await;
@@ -129,31 +129,31 @@ async fn a_client_that_never_answers_runs_nothing_and_is_asked_once() {
         .request("textDocument/codeLens", json!({"textDocument": {"uri": script}}))
         .await
         .expect("alive");
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     assert!(!session.client.has_unread("window/showMessageRequest").await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn a_forged_response_is_not_consent() {
-    let mut session = Session::greeted(json!({}), false).await;
+    let mut session = Session::initialized(json!({}), false).await;
     session.open_and_save().await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, json!({"title": "Yes"})).await;
     // A second response, and a response to a request that was never sent.
     session.client.reply(&id, json!({"title": "Always for this workspace"})).await;
     session.client.reply(&json!("ridgeline-999"), json!({"title": "Run once"})).await;
     session.client.command("ridgeline.stop", json!([])).await.expect("done");
     session.client.notification("window/showMessage").await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn an_editor_that_vouches_is_not_asked() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     assert_eq!(session.prepared(), 1);
     session.client.goodbye().await;
@@ -161,14 +161,14 @@ async fn an_editor_that_vouches_is_not_asked() {
 
 #[tokio::test]
 async fn revoking_stops_what_runs() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.open_and_save().await;
-    let run = session.begun().await;
+    let run = session.next_run().await;
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
     run.cancel.cancelled().await;
     let script = session.uri("train.py");
     session.client.save(&script).await;
-    let id = asked(&mut session).await;
+    let id = wait_for_consent_question(&mut session).await;
     session.client.reply(&id, Value::Null).await;
     session.client.goodbye().await;
 }

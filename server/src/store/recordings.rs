@@ -15,7 +15,7 @@ use super::{BATCH, Store, StoreError, TEMPORARY, workspace_key};
 
 /// The number of recordings kept of a workspace, besides the one in progress. The same number of
 /// failed runs is kept for their output, separately, so that they do not push out measurements.
-pub(super) const RECORDINGS_KEPT: usize = 4;
+pub(super) const MAX_RECORDINGS: usize = 4;
 /// The last file that a recording with a measurement gets.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// The large files of a recording. A failed run has none of them.
@@ -284,7 +284,7 @@ pub(super) fn by_age(parent: &Path) -> Vec<(SystemTime, PathBuf)> {
 fn prune(parent: &Path) {
     let (measured, others): (Vec<PathBuf>, Vec<PathBuf>) =
         by_age(parent).into_iter().map(|(_, folder)| folder).partition(|path| is_measurement(path));
-    let old = |folders: Vec<PathBuf>| folders.into_iter().skip(RECORDINGS_KEPT);
+    let old = |folders: Vec<PathBuf>| folders.into_iter().skip(MAX_RECORDINGS);
     for folder in old(measured).chain(old(others)) {
         if let Err(error) = fs::remove_dir_all(&folder) {
             tracing::debug!("an old recording stays: {error}");

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use ignore::WalkBuilder;
 
 use super::owner::Owner;
-use super::recordings::{MANIFEST, RECORDINGS_KEPT, by_age, set_modified};
+use super::recordings::{MANIFEST, MAX_RECORDINGS, by_age, set_modified};
 use super::*;
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -19,7 +19,7 @@ fn recordings_are_bounded() {
     for _ in 0..12 {
         store.new_recording(root).expect("a folder");
     }
-    assert_eq!(by_age(&store.recordings(root)).len(), RECORDINGS_KEPT + 1);
+    assert_eq!(by_age(&store.recordings(root)).len(), MAX_RECORDINGS + 1);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn recordings_survive_a_clock_that_is_set_back() {
     let (_folder, store) = store();
     let root = Path::new("/p");
     // Recorded while the clock was a year ahead.
-    for age in 0..RECORDINGS_KEPT as u64 {
+    for age in 0..MAX_RECORDINGS as u64 {
         let folder = store.new_recording(root).expect("a folder");
         finish(&folder, 10);
         let year = Duration::from_secs(365 * 24 * 60 * 60 + age);

@@ -22,7 +22,7 @@ use tower_lsp::{ClientSocket, LanguageServer, LspService};
 use tower_service::Service;
 
 use self::frames::{Frame, Frames, find_header, framed};
-use self::screen::{Screened, refused, screen};
+use self::screen::{ScreenedMessage, refused, screen};
 use crate::outbox::Outbox;
 
 pub(crate) mod frames;
@@ -44,7 +44,7 @@ pub(crate) const IN_FLIGHT_LIMIT: usize = 256;
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SessionEnd {
     /// `exit` was received.
     Exit {
         /// Whether `shutdown` came first.
@@ -67,7 +67,7 @@ pub(crate) async fn serve<S: LanguageServer>(
     mut outgoing: mpsc::Receiver<Vec<u8>>,
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
-) -> Ended {
+) -> SessionEnd {
     let (to_service, calls) = mpsc::channel(1);
     let parent_gone = CancellationToken::new();
     let mut reading = Box::pin(read(input, to_service, outbox.clone(), parent_gone.clone()));
@@ -90,9 +90,9 @@ pub(crate) async fn serve<S: LanguageServer>(
 
     let ended = tokio::select! {
             ended = &mut reading => ended,
-            () = &mut writing => return Ended::OutputClosed,
-            () = parent_gone.cancelled() => return Ended::ParentGone,
-            () = &mut serving => return Ended::InputClosed,
+            () = &mut writing => return SessionEnd::OutputClosed,
+            () = parent_gone.cancelled() => return SessionEnd::ParentGone,
+            () = &mut serving => return SessionEnd::InputClosed,
     };
     // Without new calls, the service finishes the pending ones. Then the queue is drained.
     drop(reading);
@@ -119,7 +119,7 @@ async fn read(
     to_service: mpsc::Sender<Called>,
     outbox: Outbox,
     parent_gone: CancellationToken,
-) -> Ended {
+) -> SessionEnd {
     let mut frames = Frames::new(input);
     let mut shut_down = false;
     loop {
@@ -129,27 +129,27 @@ async fn read(
                 refuse(&outbox, -32700, &format!("invalid input: {why}")).await;
                 continue;
             }
-            Ok(None) => return Ended::InputClosed,
+            Ok(None) => return SessionEnd::InputClosed,
             Err(error) => {
                 tracing::warn!("cannot read standard input: {error}");
-                return Ended::InputClosed;
+                return SessionEnd::InputClosed;
             }
         };
         // If a length was too large, the body includes the following messages and is not JSON.
         let swallowed = find_header(&body).and_then(|at| body.get(at..)).map(<[u8]>::to_vec);
         for screened in screen(body) {
             match screened {
-                Screened::Call(call) => {
+                ScreenedMessage::Call(call) => {
                     let is_exit = call.method() == "exit";
                     shut_down |= call.method() == "shutdown" && call.id().is_some();
                     if pass_on(call, &to_service, &parent_gone).await.is_err() || is_exit {
-                        return Ended::Exit { in_order: shut_down };
+                        return SessionEnd::Exit { in_order: shut_down };
                     }
                 }
-                Screened::Answer { id, outcome } => outbox.answered(&id, outcome),
-                Screened::Refused(json) => outbox.write(framed(&json)).await,
-                Screened::Dropped(why) => tracing::warn!("dropped {why}"),
-                Screened::NotJson => {
+                ScreenedMessage::Answer { id, outcome } => outbox.answered(&id, outcome),
+                ScreenedMessage::Refused(json) => outbox.write(framed(&json)).await,
+                ScreenedMessage::Dropped(why) => tracing::warn!("dropped {why}"),
+                ScreenedMessage::NotJson => {
                     if let Some(swallowed) = &swallowed {
                         frames.push_back(swallowed);
                     }
@@ -161,7 +161,7 @@ async fn read(
 }
 
 async fn refuse(outbox: &Outbox, code: i64, why: &str) {
-    if let Screened::Refused(json) = refused(None, code, why) {
+    if let ScreenedMessage::Refused(json) = refused(None, code, why) {
         outbox.write(framed(&json)).await;
     }
 }

@@ -18,7 +18,7 @@ const BATCH_LIMIT: usize = 1000;
 
 /// Result of screening one message.
 #[derive(Debug, PartialEq)]
-pub(super) enum Screened {
+pub(super) enum ScreenedMessage {
     /// A request or notification to pass on.
     Call(Request),
     /// The client's response to a request of the server.
@@ -53,18 +53,18 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 }
 
 /// Splits a body into messages: usually one, several if it is an array.
-pub(super) fn screen(body: Vec<u8>) -> Vec<Screened> {
+pub(super) fn screen(body: Vec<u8>) -> Vec<ScreenedMessage> {
     let mut body = match String::from_utf8(body) {
         Ok(text) => text.into_bytes(),
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into_bytes(),
     };
     let shape = repair_strings(&mut body);
-    let Ok(text) = String::from_utf8(body) else { return vec![Screened::NotJson] };
+    let Ok(text) = String::from_utf8(body) else { return vec![ScreenedMessage::NotJson] };
     if !text.trim_start().starts_with('[') {
         return vec![screen_one(text, shape.depth)];
     }
     if serde_json::from_str::<IgnoredAny>(&text).is_err() {
-        return vec![Screened::NotJson];
+        return vec![ScreenedMessage::NotJson];
     }
     if shape.elements.is_empty() || shape.elements.len() > BATCH_LIMIT {
         return vec![refused(None, -32600, "an empty batch, or one with too many messages")];
@@ -81,18 +81,18 @@ pub(super) fn screen(body: Vec<u8>) -> Vec<Screened> {
         .collect()
 }
 
-fn screen_one(text: String, depth: usize) -> Screened {
+fn screen_one(text: String, depth: usize) -> ScreenedMessage {
     let head: Head = match serde_json::from_str(&text) {
         Ok(head) => head,
         Err(error) if error.is_data() => {
             return refused(None, -32600, "this is JSON, but not a JSON-RPC message");
         }
-        Err(_) => return Screened::NotJson,
+        Err(_) => return ScreenedMessage::NotJson,
     };
     let id = head.id.filter(|id| !id.is_null());
     if depth > DEPTH_LIMIT {
         return if head.method.is_some() && id.is_none() {
-            Screened::Dropped("a notification nested too deeply")
+            ScreenedMessage::Dropped("a notification nested too deeply")
         } else {
             refused(id, -32600, "this message is nested too deeply")
         };
@@ -106,18 +106,18 @@ fn screen_one(text: String, depth: usize) -> Screened {
                 return refused(None, -32600, "an id must be a string or an integer");
             }
             match repaired_params(&text, head.params.is_some()) {
-                Ok(params) => Screened::Call(request(method, id, params)),
-                Err(()) => Screened::NotJson,
+                Ok(params) => ScreenedMessage::Call(request(method, id, params)),
+                Err(()) => ScreenedMessage::NotJson,
             }
         }
         // serde reads a null result as absent, so a response with only an id is read the same way.
         (None, Some(id)) => answer(id, &text),
-        (None, None) if is_answer => Screened::Dropped("a response without an id"),
+        (None, None) if is_answer => ScreenedMessage::Dropped("a response without an id"),
         (None, None) => refused(None, -32600, "neither a method nor an id"),
     }
 }
 
-fn answer(id: Value, text: &str) -> Screened {
+fn answer(id: Value, text: &str) -> ScreenedMessage {
     let message: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
     let outcome = match message.get("error") {
         None | Some(Value::Null) => Ok(message.get("result").cloned().unwrap_or(Value::Null)),
@@ -126,13 +126,13 @@ fn answer(id: Value, text: &str) -> Screened {
             .and_then(Value::as_str)
             .map_or_else(|| error.to_string(), str::to_owned)),
     };
-    Screened::Answer { id, outcome }
+    ScreenedMessage::Answer { id, outcome }
 }
 
 /// An error response. The id is null if none could be read, as JSON-RPC requires.
-pub(super) fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
+pub(super) fn refused(id: Option<Value>, code: i64, message: &str) -> ScreenedMessage {
     let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}});
-    Screened::Refused(error.to_string())
+    ScreenedMessage::Refused(error.to_string())
 }
 
 fn request(method: String, id: Option<Value>, params: Option<Value>) -> Request {
@@ -313,9 +313,9 @@ mod tests {
         let lines: Vec<String> = screen(body.into())
             .into_iter()
             .map(|screened| match screened {
-                Screened::Call(call) => call.to_string(),
-                Screened::Answer { id, outcome } => format!("answer {id} {outcome:?}"),
-                Screened::Refused(json) => format!("refused {json}"),
+                ScreenedMessage::Call(call) => call.to_string(),
+                ScreenedMessage::Answer { id, outcome } => format!("answer {id} {outcome:?}"),
+                ScreenedMessage::Refused(json) => format!("refused {json}"),
                 other => format!("{other:?}"),
             })
             .collect();

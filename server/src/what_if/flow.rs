@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ridgeline_analysis::optimize::facts::Probes;
-use ridgeline_analysis::optimize::study::{Study, Subject};
+use ridgeline_analysis::optimize::study::{RecordedRun, Study};
 use tokio::sync::oneshot;
 
-use super::{Looked, Progress, Studied, correct, study, subject};
+use super::{FindingsStep, Progress, StudyResult, correct, recorded_run, study};
 use crate::batch::Sources;
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::jobs::Outcome;
 use crate::profiler::{Profiled, Profiler};
 use crate::scheduler::{Job, Work, WorkspaceId};
@@ -37,33 +37,35 @@ impl GlobalState {
         if study.as_ref().is_some_and(|study| study.generation != generation) {
             *study = None;
         }
-        let Progress { may_probe, looked, probes, .. } = study.get_or_insert_with(|| {
+        let Progress { may_probe, inputs: step, probes, .. } = study.get_or_insert_with(|| {
             self.feed.changed(id);
             let may_probe = is_newest && is_fresh;
-            Progress { generation, may_probe, looked: None, probes: None }
+            Progress { generation, may_probe, inputs: None, probes: None }
         });
-        let next = match (looked, probes) {
+        let next = match (step, probes) {
             (None, _) => Work::Findings(generation),
             (Some(_), None) if *may_probe => Work::Probes(generation),
             (Some(_), _) => Work::WhatIfs(generation),
         };
-        self.scheduler.want(id, next);
+        self.scheduler.enqueue(id, next);
     }
 
     /// Starts computing findings.
     pub(crate) fn begin_findings(&mut self, job: &Job, generation: u64) -> Option<()> {
         let measured = self.workspaces[job.owner].measurement(generation)?.clone();
-        let look = self.look_at(&measured);
+        let look = self.findings_input(&measured);
         let work = self.in_background(move || {
-            let subject = subject(&measured).map(Arc::new);
+            let recorded_run = recorded_run(&measured).map(Arc::new);
             let recording = measured.recording.as_deref();
-            let known =
-                subject.as_ref().map(|subject| look.profiler.known_probes(subject, recording));
+            let known = recorded_run
+                .as_ref()
+                .map(|recorded_run| look.profiler.known_probes(recorded_run, recording));
             let known = known.unwrap_or_default();
-            let kept = subject.as_ref().ok().map(|subject| look.at(subject, &known));
-            Looked { subject, kept, known }
+            let findings =
+                recorded_run.as_ref().ok().map(|recorded_run| look.at(recorded_run, &known));
+            FindingsStep { recorded: recorded_run, findings, known }
         });
-        self.carry_out(
+        self.spawn_job(
             job,
             async move { work.await.map_or_else(Outcome::Defect, Outcome::Findings) },
         );
@@ -72,25 +74,25 @@ impl GlobalState {
 
     /// Stores the computed findings.
     pub(crate) fn findings_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
-        let looked = match outcome {
-            Outcome::Findings(looked) if !job.is_stopped() => looked,
+        let step = match outcome {
+            Outcome::Findings(step) if !job.is_stopped() => step,
             Outcome::Defect(why) => {
-                Looked { subject: Err(why), kept: None, known: Probes::default() }
+                FindingsStep { recorded: Err(why), findings: None, known: Probes::default() }
             }
             // It will be inspected another time.
             _ => return,
         };
         let id = job.owner;
-        self.findings_found(id, generation, looked.kept);
+        self.findings_found(id, generation, step.findings);
         let workspace = &mut self.workspaces[job.owner];
         let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
         let study = &mut workspace.what_if.study;
         let Some(progress) = study.as_mut().filter(|study| study.generation == generation) else {
             return;
         };
-        match looked.subject {
+        match step.recorded {
             _ if !is_newest => *study = None,
-            Ok(subject) => progress.looked = Some((subject, Arc::new(looked.known))),
+            Ok(recorded_run) => progress.inputs = Some((recorded_run, Arc::new(step.known))),
             Err(why) => {
                 *study = None;
                 workspace.what_if.newest = Some((generation, Err(why)));
@@ -107,11 +109,11 @@ impl GlobalState {
         let workspace = &mut self.workspaces[job.owner];
         let recording = workspace.measurement(generation)?.recording.clone();
         let study = workspace.what_if.study.as_ref().filter(|it| it.generation == generation);
-        let (subject, _) = study?.looked.clone()?;
+        let (recorded_run, _) = study?.inputs.clone()?;
         let about = workspace.batch.about.clone();
         let request = self.request(id, about.as_deref());
-        let probes = self.profiler.probes(request, subject, recording, job.limit, permit);
-        self.carry_out(job, async move { Outcome::Probes(probes.await) });
+        let probes = self.profiler.probes(request, recorded_run, recording, job.limit, permit);
+        self.spawn_job(job, async move { Outcome::Probes(probes.await) });
         Some(())
     }
 
@@ -120,7 +122,7 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         let study = workspace.what_if.study.as_mut();
         let Some(study) = study.filter(|study| study.generation == generation) else { return };
-        let Some((_, known)) = &study.looked else { return };
+        let Some((_, known)) = &study.inputs else { return };
         // Earlier timings are still valid.
         let probes = if probes == Probes::default() { known.clone() } else { Arc::new(probes) };
         study.probes.get_or_insert(probes);
@@ -133,21 +135,21 @@ impl GlobalState {
         let workspace = &mut self.workspaces[job.owner];
         let measured = workspace.measurement(generation)?.clone();
         let progress = workspace.what_if.study.as_ref().filter(|it| it.generation == generation)?;
-        let (subject, known) = progress.looked.clone()?;
+        let (recorded_run, known) = progress.inputs.clone()?;
         let probes = progress.probes.clone().unwrap_or_else(|| known.clone());
-        let look = self.look_at(&measured);
+        let look = self.findings_input(&measured);
         let token = job.token.clone();
         let store = self.store.clone();
         let work = self.in_background(move || {
-            let kept = (probes != known).then(|| look.at(&subject, &probes));
+            let findings = (probes != known).then(|| look.at(&recorded_run, &probes));
             let stop = || token.is_cancelled();
-            let found = study(&subject, &probes, memory_limit, &stop).map(|mut found| {
+            let outcome = study(&recorded_run, &probes, memory_limit, &stop).map(|mut found| {
                 correct(&mut found, &measured, store.as_ref());
                 Arc::new(found)
             });
-            Studied { kept, found }
+            StudyResult { findings, outcome }
         });
-        self.carry_out(
+        self.spawn_job(
             job,
             async move { work.await.map_or_else(Outcome::Defect, Outcome::WhatIfs) },
         );
@@ -158,16 +160,16 @@ impl GlobalState {
     pub(crate) fn what_ifs_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
         let studied = match outcome {
             Outcome::WhatIfs(studied) if !job.is_stopped() => studied,
-            Outcome::Defect(why) => Studied { kept: None, found: Err(why) },
+            Outcome::Defect(why) => StudyResult { findings: None, outcome: Err(why) },
             _ => return,
         };
         let id = job.owner;
-        if studied.kept.is_some() {
-            self.findings_found(id, generation, studied.kept);
+        if studied.findings.is_some() {
+            self.findings_found(id, generation, studied.findings);
         }
         let workspace = &mut self.workspaces[job.owner];
         workspace.what_if.study.take_if(|study| study.generation == generation);
-        workspace.what_if.newest = Some((generation, studied.found));
+        workspace.what_if.newest = Some((generation, studied.outcome));
         self.feed.changed(job.owner);
         self.study_what_ifs(None);
     }
@@ -178,11 +180,11 @@ impl GlobalState {
         found.as_ref().ok().cloned()
     }
 
-    fn look_at(&self, measured: &Profiled) -> Look {
+    fn findings_input(&self, measured: &Profiled) -> FindingsInput {
         let project = measured.real_root.clone();
         let open = self.open_texts(&project).into_iter();
         let open = open.map(|(path, open)| (path, open.index.shared_text())).collect();
-        Look { profiler: self.profiler.clone(), project, open }
+        FindingsInput { profiler: self.profiler.clone(), project, open }
     }
 
     /// Runs a computation at low priority. It does not start if it was cancelled meanwhile.
@@ -206,10 +208,10 @@ impl Workspace {
     /// The measurement to study next: the newest one, then one of another project for its findings.
     fn to_study(&self) -> Option<&(u64, Arc<Profiled>)> {
         let (newest, older) = self.measured.split_first()?;
-        if !self.what_if.is_looked_at(newest.0) {
+        if !self.what_if.is_complete(newest.0) {
             return Some(newest);
         }
-        older.iter().find(|(of, _)| !self.findings.is_looked_at(*of))
+        older.iter().find(|(of, _)| !self.findings.is_inspected(*of))
     }
 
     fn measurement(&self, generation: u64) -> Option<&Arc<Profiled>> {
@@ -218,16 +220,16 @@ impl Workspace {
 }
 
 /// The inputs for computing findings.
-struct Look {
+struct FindingsInput {
     profiler: Arc<dyn Profiler>,
     project: PathBuf,
     open: Vec<(PathBuf, Arc<str>)>,
 }
 
-impl Look {
-    fn at(&self, subject: &Subject, probes: &Probes) -> Kept {
+impl FindingsInput {
+    fn at(&self, recorded_run: &RecordedRun, probes: &Probes) -> FindingSet {
         let sources = Sources::new(&self.project, self.open.clone());
-        let found = self.profiler.findings(subject, probes, &sources, &self.project);
-        Kept::new(&self.project, found, Some(subject.profile.clone()), &sources)
+        let found = self.profiler.findings(recorded_run, probes, &sources, &self.project);
+        FindingSet::new(&self.project, found, Some(recorded_run.profile.clone()), &sources)
     }
 }

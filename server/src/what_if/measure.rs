@@ -13,7 +13,7 @@ use crate::consent::Permit;
 use crate::lsp::client::Importance;
 use crate::pipeline::Compared;
 use crate::profiler::{
-    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, ProgressEvent,
+    BoxedFuture, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, ProgressEvent,
 };
 use crate::scheduler::{Reason, WorkspaceId};
 use crate::state::GlobalState;
@@ -45,7 +45,7 @@ impl GlobalState {
         let workspace = &self.workspaces[id];
         predicted(workspace, name)?;
         let file = workspace.batch.about.clone();
-        self.want_run(id, Reason::WhatIf(name.to_owned(), file));
+        self.request_run(id, Reason::WhatIf(name.to_owned(), file));
         Ok(())
     }
 
@@ -58,7 +58,7 @@ impl GlobalState {
         profile: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<ProfileOutcome> {
+    ) -> BoxedFuture<ProfileOutcome> {
         let profiler = self.profiler.clone();
         let workspace = &mut self.workspaces[id];
         workspace.what_if.message = None;
@@ -75,10 +75,15 @@ impl GlobalState {
     }
 
     /// Reports a measured what-if.
-    pub(crate) fn compared(&mut self, id: WorkspaceId, pair: &Pair, not_kept: Option<String>) {
+    pub(crate) fn report_comparison(
+        &mut self,
+        id: WorkspaceId,
+        pair: &Pair,
+        not_kept: Option<String>,
+    ) {
         let title = study::optimization(&pair.name).map_or(pair.name.as_str(), |one| one.title());
-        let told = what_ifs::pair(pair);
-        let told = told.unwrap_or_else(|| "the runs were too short to compare".to_owned());
+        let change = what_ifs::pair(pair);
+        let told = change.unwrap_or_else(|| "the runs were too short to compare".to_owned());
         let mut message = format!("{title}: {told}");
         if let Some(why) = not_kept {
             message += &format!(". Not saved: {why}");
@@ -88,7 +93,7 @@ impl GlobalState {
     }
 
     /// Reports that a what-if could not be measured.
-    pub(crate) fn not_compared(&mut self, id: WorkspaceId, message: String) {
+    pub(crate) fn report_failed_comparison(&mut self, id: WorkspaceId, message: String) {
         self.to_client.show_message(Importance::Warning, &message);
         self.what_if_changed(id, Some(message));
     }

@@ -18,21 +18,21 @@ use std::sync::Arc;
 
 use ridgeline_analysis::optimize::facts::{Cluster, Probes};
 use ridgeline_analysis::optimize::loading::workers_on;
-use ridgeline_analysis::optimize::study::{Question, Study, Subject};
+use ridgeline_analysis::optimize::study::{RecordedRun, Study, StudyOptions};
 
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
 use crate::store::Store;
 
 /// A finished study, or the reason why there is none: a sentence without a full stop.
-pub(crate) type Found = Result<Arc<Study>, String>;
+pub(crate) type StudyOutcome = Result<Arc<Study>, String>;
 
 /// The what-ifs of a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct WhatIf {
     /// The result, and the generation of the measurement it belongs to.
-    newest: Option<(u64, Found)>,
+    newest: Option<(u64, StudyOutcome)>,
     /// The study in progress.
     study: Option<Progress>,
     /// Why the last measurement of a what-if failed: a sentence.
@@ -46,7 +46,7 @@ struct Progress {
     /// Whether single operators may be timed for it.
     may_probe: bool,
     /// The inputs of its findings: the subject, and the probes known at that time.
-    looked: Option<(Arc<Subject>, Arc<Probes>)>,
+    inputs: Option<(Arc<RecordedRun>, Arc<Probes>)>,
     /// The timings of single operators, set once they were timed or it was decided not to time
     /// them.
     probes: Option<Arc<Probes>>,
@@ -54,31 +54,31 @@ struct Progress {
 
 /// Result of the first step.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct FindingsStep {
     /// The starting point of what-ifs, or the reason why there is none.
-    subject: Result<Arc<Subject>, String>,
+    recorded: Result<Arc<RecordedRun>, String>,
     /// Findings, or `None` if there is no data for them.
-    kept: Option<Kept>,
+    findings: Option<FindingSet>,
     /// The known timings of single operators.
     known: Probes,
 }
 
 /// Result of the last step.
 #[derive(Debug)]
-pub(crate) struct Studied {
+pub(crate) struct StudyResult {
     /// Findings, if the probes changed them.
-    kept: Option<Kept>,
-    found: Found,
+    findings: Option<FindingSet>,
+    outcome: StudyOutcome,
 }
 
 impl WhatIf {
     /// The result for a measurement.
-    pub(crate) fn of(&self, generation: u64) -> Option<&Found> {
+    pub(crate) fn of(&self, generation: u64) -> Option<&StudyOutcome> {
         self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
     }
 
     /// Whether the study of a measurement is complete.
-    pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
+    pub(crate) fn is_complete(&self, generation: u64) -> bool {
         self.of(generation).is_some()
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn worker_count() -> u32 {
 ///
 /// # Errors
 /// The reason why there is none, as a sentence without a full stop.
-pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
+pub(crate) fn recorded_run(profiled: &Profiled) -> Result<RecordedRun, String> {
     let read = || -> Result<Iteration, String> {
         let folder = profiled.recording.as_deref();
         let folder = folder.ok_or_else(|| "its recording was not kept".to_owned())?;
@@ -102,15 +102,19 @@ pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
         Ok(Iteration::of(recording, &profiled.profile))
     };
     let iteration = profiled.iteration.take().map_or_else(read, Ok)?;
-    pipeline::subject(iteration, &profiled.root, profiled.profile.clone())
+    pipeline::recorded_run(iteration, &profiled.root, profiled.profile.clone())
 }
 
 /// The estimated savings for a measurement, with the probes of earlier sessions and the project's
 /// measured what-ifs. Runs nothing.
-pub(crate) fn study_of(profiled: &Profiled, subject: &Subject, store: Option<&Store>) -> Found {
+pub(crate) fn study_of(
+    profiled: &Profiled,
+    recorded_run: &RecordedRun,
+    store: Option<&Store>,
+) -> StudyOutcome {
     let recording = profiled.recording.as_deref();
-    let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
-    let mut found = study(subject, &probes.unwrap_or_default(), None, &|| false)?;
+    let probes = recording.map(|recording| pipeline::stored_probes(recording, recorded_run));
+    let mut found = study(recorded_run, &probes.unwrap_or_default(), None, &|| false)?;
     correct(&mut found, profiled, store);
     Ok(Arc::new(found))
 }
@@ -128,17 +132,17 @@ pub(crate) fn correct(found: &mut Study, profiled: &Profiled, store: Option<&Sto
 /// # Errors
 /// The reason why nothing can be predicted, as a sentence without a full stop.
 pub(crate) fn study(
-    subject: &Subject,
+    recorded_run: &RecordedRun,
     probes: &Probes,
     memory_limit: Option<u64>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Study, String> {
-    let limit = memory_limit.into_iter().chain(subject.profile.memory.capacity_bytes).min();
-    let question = Question {
-        wanted: &[],
+    let limit = memory_limit.into_iter().chain(recorded_run.profile.memory.capacity_bytes).min();
+    let question = StudyOptions {
+        optimizations: &[],
         memory_limit: limit.map(|bytes| bytes as f64),
         cluster: Cluster::default(),
         probes,
     };
-    subject.study(&question, stop)
+    recorded_run.study(&question, stop)
 }

@@ -185,10 +185,10 @@ impl Events {
     }
 
     /// Waits for an event of this name and returns its data.
-    pub async fn wait_for(&mut self, wanted: &str) -> String {
+    pub async fn wait_for(&mut self, event: &str) -> String {
         loop {
             let (name, data) = self.next().await.expect("a stream that goes on");
-            if name == wanted {
+            if name == event {
                 return data;
             }
         }

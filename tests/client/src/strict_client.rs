@@ -134,7 +134,7 @@ impl StrictClient {
     }
 
     /// Waits for the next request of this method. Returns its id and parameters.
-    pub async fn asked(&mut self, method: &str) -> (Value, Value) {
+    pub async fn wait_for_request(&mut self, method: &str) -> (Value, Value) {
         let message = self.wait_for(method, |message| message["method"] == method).await;
         (message["id"].clone(), message["params"].clone())
     }

@@ -152,8 +152,8 @@ fn a_host_that_sometimes_leaves_the_gpu_idle() {
 fn a_gpu_that_is_always_busy() {
     let mut builder = GraphBuilder::default();
     builder.host(TaskKind::HostGap, 10.0);
-    let product = builder.on_gpu(7, TaskKind::Kernel, "volta_sgemm_128x64_nt", 300.0);
-    builder.operator(product, "aten::mm", [&[20, 20], &[20, 20]]);
+    let matmul = builder.on_gpu(7, TaskKind::Kernel, "volta_sgemm_128x64_nt", 300.0);
+    builder.operator(matmul, "aten::mm", [&[20, 20], &[20, 20]]);
     let copy = builder.on_gpu(7, TaskKind::Kernel, "void elementwise_kernel", 100.0);
     builder.operator(copy, "aten::add", [&[20, 20], &[20, 20]]);
     check(builder, Some(100.0), &[(Cause::Compute, 75.0), (Cause::MemoryBandwidth, 25.0)]);
@@ -162,8 +162,8 @@ fn a_gpu_that_is_always_busy() {
 #[test]
 fn other_kernels_of_a_gemm_are_memory_bound() {
     let mut builder = GraphBuilder::default();
-    let product = builder.on_gpu(7, TaskKind::Kernel, "volta_sgemm_128x64_nt", 300.0);
-    builder.operator(product, "aten::mm", [&[20, 20], &[20, 20]]);
+    let matmul = builder.on_gpu(7, TaskKind::Kernel, "volta_sgemm_128x64_nt", 300.0);
+    builder.operator(matmul, "aten::mm", [&[20, 20], &[20, 20]]);
     let order = builder.on_gpu(7, TaskKind::Kernel, "nchwToNhwcKernel", 100.0);
     if let Some(task) = builder.0.task_mut(order) {
         (task.operator, task.call) = (Some(0), Some(0));

@@ -195,7 +195,7 @@ impl Stacks {
         }
         let mut node = None;
         let mut seen = HashSet::new();
-        for place in trace.text(stack).rsplit(';').take(MOST_PLACES_OF_A_STACK) {
+        for place in trace.text(stack).rsplit(';').take(MAX_PLACES_PER_STACK) {
             if let Some(line) = self.line_of_place(place) {
                 let repeated = !seen.insert(line);
                 node = Some(self.push(node, line, repeated));
@@ -256,7 +256,7 @@ impl Stacks {
 }
 
 /// Python's own recursion limit is 1000.
-const MOST_PLACES_OF_A_STACK: usize = 1000;
+const MAX_PLACES_PER_STACK: usize = 1000;
 
 /// Returns for each operator of autograd the forward operator with the same sequence number, the
 /// latest that began before it.

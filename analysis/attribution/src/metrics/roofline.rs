@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn the_type_selects_the_peak() {
         check(&operator(80e9, 1e6, "[8] c10::Half"), Bound::Compute, 0.5);
-        let mut product = operator(40e9, 1e6, "[8] float");
-        product.kernels = vec![KernelCost {
+        let mut matmul = operator(40e9, 1e6, "[8] float");
+        matmul.kernels = vec![KernelCost {
             name: "ampere_sgemm_tf32_128x64".to_owned(),
             ..KernelCost::default()
         }];
-        check(&product, Bound::Compute, 0.5);
+        check(&matmul, Bound::Compute, 0.5);
     }
 
     #[test]

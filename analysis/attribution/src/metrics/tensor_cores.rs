@@ -5,7 +5,7 @@
 //! to 2026. A name without such a hint is unknown. A type alone is not sufficient, since
 //! half-precision matrix multiplications can run without tensor cores (`gemv`).
 
-use ridgeline_operators::product_kernel::product_type;
+use ridgeline_operators::matmul_kernel::matmul_type;
 
 /// The unit that a matrix-multiplication kernel uses, as far as its name reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub fn matmul_unit(kernel: &str) -> Option<MatmulUnit> {
     let name: String =
         kernel.chars().take(MAX_INSPECTED_CHARS).collect::<String>().to_ascii_lowercase();
     let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
-    let is_product = product_type(kernel).is_some()
+    let is_matmul = matmul_type(kernel).is_some()
         || has(&["bmm_", "gemv", "cublasdot", "wgmma", "hmma", "mfma", "triton_mm", "triton_tem"]);
     // Kernels that prepare or finish a convolution or GEMM, but do not multiply.
     const AROUND: [&str; 10] = [
@@ -42,7 +42,7 @@ pub fn matmul_unit(kernel: &str) -> Option<MatmulUnit> {
         "winogradforwardfilter",
         "subtensorop",
     ];
-    if !is_product || has(&AROUND) {
+    if !is_matmul || has(&AROUND) {
         return None;
     }
     Some(if has(&OTHER) || is_simt_attention(&name) {

@@ -14,15 +14,15 @@ use crate::metrics::tensor_cores::{MatmulUnit, matmul_unit};
 use ridgeline_graph::graph::{Graph, LONG_DISPATCH_NS, Resource, Task, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::uploads::is_upload;
+use ridgeline_operators::matmul_kernel::{MatmulType, matmul_type_of};
 use ridgeline_operators::op_cost::{self, Work};
 use ridgeline_operators::operator::{ElementType, Operator};
-use ridgeline_operators::product_kernel::{ProductType, product_of};
-use ridgeline_profile::utilization::{Copied, Done, Metrics, Utilization};
+use ridgeline_profile::utilization::{CopyTotals, MeasuredWork, Metrics, Utilization};
 use ridgeline_profile::{FileId, ModuleCost, Profile};
 
 /// The result of [`measure`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct UtilizationMetrics {
     /// Utilization of the whole iteration and of phases.
     pub metrics: Metrics,
     /// Utilization of self time, by line.
@@ -32,14 +32,14 @@ pub struct Measured {
 }
 
 /// Computes the utilization from the graph of an iteration.
-pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
+pub fn measure(recorded: &Recorded, profile: &Profile) -> UtilizationMetrics {
     let graph = &recorded.graph;
     let calls = Calls::new(graph);
     let names = names(graph, profile);
     let (busy, exposed) = busy_parts(recorded);
-    let mut found = Measured {
+    let mut found = UtilizationMetrics {
         modules: vec![Utilization::default(); profile.modules.len()],
-        ..Measured::default()
+        ..UtilizationMetrics::default()
     };
     found.metrics.iteration_ns = recorded.schedule.iteration_ns;
     found.metrics.on_gpu = calls.on_gpu;
@@ -126,7 +126,7 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         }
         TaskKind::DeviceCopy => {}
         TaskKind::HostCopy => {
-            let copied = Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
+            let copied = CopyTotals { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
             let is_upload = is_upload(graph, task);
             *(if is_upload { &mut part.to_device } else { &mut part.to_host }) = copied;
         }
@@ -136,8 +136,8 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
             let name = name.unwrap_or_default();
             match name.unit {
                 Some(MatmulUnit::TensorCores) => part.tensor_core_ns = time_ns,
-                Some(MatmulUnit::Other) => part.other_product_ns = time_ns,
-                Some(MatmulUnit::Unknown) => part.unknown_product_ns = time_ns,
+                Some(MatmulUnit::Other) => part.other_matmul_ns = time_ns,
+                Some(MatmulUnit::Unknown) => part.unknown_matmul_ns = time_ns,
                 None => {}
             }
             if let Some(occupancy) = name.occupancy {
@@ -160,8 +160,8 @@ struct Calls {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Call {
-    product: Option<ProductType>,
-    product_ns: f64,
+    matmul: Option<MatmulType>,
+    matmul_ns: f64,
     time_ns: f64,
 }
 
@@ -170,18 +170,18 @@ impl Calls {
         let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
         let mut calls: HashMap<u32, Call> = HashMap::new();
         // By kernel name and operator.
-        let mut types: HashMap<(u32, Option<u32>), Option<ProductType>> = HashMap::new();
+        let mut types: HashMap<(u32, Option<u32>), Option<MatmulType>> = HashMap::new();
         for task in graph.tasks.iter().filter(|task| does_work(task, on_gpu)) {
             let Some(call) = task.call else { continue };
             let call = calls.entry(call).or_default();
             call.time_ns += task.duration_ns;
-            let product = task.name.and_then(|name| {
+            let matmul = task.name.and_then(|name| {
                 *types
                     .entry((name, task.operator))
-                    .or_insert_with(|| product_of(graph.operator_of(task), graph.name_of(task)))
+                    .or_insert_with(|| matmul_type_of(graph.operator_of(task), graph.name_of(task)))
             });
-            if product.is_some() && task.duration_ns > call.product_ns {
-                (call.product, call.product_ns) = (product, task.duration_ns);
+            if matmul.is_some() && task.duration_ns > call.matmul_ns {
+                (call.matmul, call.matmul_ns) = (matmul, task.duration_ns);
             }
         }
         let works = graph.operators.iter().map(op_cost::work).collect();
@@ -201,16 +201,16 @@ impl Calls {
         let time_ns = task.duration_ns;
         let share = time_ns / call.time_ns;
         if let Some(bytes) = work.bytes.filter(|bytes| *bytes > 0.0) {
-            part.moved = Done { amount: bytes * share, time_ns };
+            part.moved = MeasuredWork { amount: bytes * share, time_ns };
         }
         if work.flops <= 0.0 || has_no_peak(graph, task) {
             return;
         }
-        let done = Done { amount: work.flops * share, time_ns };
-        match call.product {
-            Some(ProductType::Half) => part.half = done,
-            Some(ProductType::Tf32) => part.tf32 = done,
-            Some(ProductType::Fp32) | None => part.fp32 = done,
+        let done = MeasuredWork { amount: work.flops * share, time_ns };
+        match call.matmul {
+            Some(MatmulType::Half) => part.half = done,
+            Some(MatmulType::Tf32) => part.tf32 = done,
+            Some(MatmulType::Fp32) | None => part.fp32 = done,
         }
     }
 }

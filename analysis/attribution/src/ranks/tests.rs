@@ -127,7 +127,7 @@ fn ranks_that_do_not_train_together_are_not_compared() {
 fn lines_have_their_spread() {
     let ranks = ranks(&[rank(&[(5, 1.0, 10.0, 1.0)]), rank(&[(5, 1.0, 40.0, 1.0)]), rank(&[])]);
     let line = ranks.line("train.py", 5).expect("it ran");
-    assert_eq!((line.total_ns.least, line.total_ns.most), ((2, 0.0), (1, 40.0 * MS)));
+    assert_eq!((line.total_ns.min, line.total_ns.max), ((2, 0.0), (1, 40.0 * MS)));
     assert!((line.total_ns.mean - 50.0 * MS / 3.0).abs() < 1.0);
     assert_eq!(ranks.world_size, 3);
     assert_eq!(side_by_side(8, vec![RankCost::default()]), None);
@@ -137,10 +137,10 @@ proptest! {
     #[test]
     fn the_mean_is_between_minimum_and_maximum(values in prop::collection::vec(0.0..1e9f64, 1..20)) {
         let spread = Spread::of((0..).zip(values.iter().copied())).expect("a value");
-        prop_assert!(spread.least.1 <= spread.mean * (1.0 + 1e-12));
-        prop_assert!(spread.mean <= spread.most.1 * (1.0 + 1e-12));
-        prop_assert_eq!(values[spread.most.0 as usize], spread.most.1);
-        prop_assert_eq!(values[spread.least.0 as usize], spread.least.1);
+        prop_assert!(spread.min.1 <= spread.mean * (1.0 + 1e-12));
+        prop_assert!(spread.mean <= spread.max.1 * (1.0 + 1e-12));
+        prop_assert_eq!(values[spread.max.0 as usize], spread.max.1);
+        prop_assert_eq!(values[spread.min.0 as usize], spread.min.1);
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
     let all = &ranks.ranks;
     let time = ranks.spread(|rank| rank.time_ns);
     let trains_together = all.iter().all(|rank| rank.exchange_ns.is_some());
-    if !trains_together || time.width() > MAX_PACE_DIFFERENCE * time.most.1 {
+    if !trains_together || time.width() > MAX_PACE_DIFFERENCE * time.max.1 {
         return None;
     }
     let slow = all.iter().max_by(|one, other| one.computing_ns.total_cmp(&other.computing_ns))?;

@@ -28,9 +28,9 @@ fn check(trace: TraceBuilder, end_ns: i64, expected: Expect) {
         writeln!(text, "{track:?}").expect("a text");
         for span in iteration.spans.iter().filter(|span| span.track == index) {
             let what = match span.what {
-                What::Named(id) => recording.trace.text(id),
-                What::Phase => "",
-                What::Idle => "idle",
+                SpanKind::Named(id) => recording.trace.text(id),
+                SpanKind::Phase => "",
+                SpanKind::Idle => "idle",
             };
             let what = what.rsplit(' ').next().unwrap_or_default();
             let indent = "  ".repeat(span.depth + 1);

@@ -276,7 +276,7 @@ fn latest_of(
 
 fn task_kind(kind: WorkKind) -> TaskKind {
     match kind {
-        WorkKind::Kernel | WorkKind::Product(_) => TaskKind::Kernel,
+        WorkKind::Kernel | WorkKind::Matmul(_) => TaskKind::Kernel,
         WorkKind::Communication => TaskKind::Communication,
         WorkKind::HostCopy => TaskKind::HostCopy,
         WorkKind::DeviceCopy => TaskKind::DeviceCopy,

@@ -2,7 +2,7 @@
 //! Guide: Disable debugging APIs").
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use crate::switched_off;
 use ridgeline_optimize::rewrite::EditKind;
@@ -43,13 +43,15 @@ impl Rule for AnomalyDetection {
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         let certain = sites(program).into_iter().filter(|site| site.is_always);
-        let place =
-            |site: Site| Place { path: program.module(site.module).path.clone(), line: site.line };
+        let place = |site: Site| SourceLine {
+            path: program.module(site.module).path.clone(),
+            line: site.line,
+        };
         certain.map(|site| finding(place(site), None)).collect()
     }
 }
 
-fn finding(at: Place, cost: Option<Cost>) -> Finding {
+fn finding(at: SourceLine, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "anomaly-detection",
         at,

@@ -6,13 +6,13 @@ use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::line_sums::{Line, work_of_line};
 use crate::rule::Rule;
 use crate::source_queries::place;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::Operator;
-use ridgeline_optimize::rewrite::mend::layers::layer;
+use ridgeline_optimize::rewrite::fixes::layers::layer;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{
     callee, mentions, object_of, statement_of, within, written,
@@ -82,7 +82,7 @@ fn has_fused_call(program: &Program<'_>, module: usize, line: u32) -> bool {
     spans.into_iter().any(|span| names.iter().any(|name| text.text(span).contains(name)))
 }
 
-fn finding(at: Place) -> Finding {
+fn finding(at: SourceLine) -> Finding {
     Finding {
         rule: "attention-written-out",
         at,

@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::line_sums::Line;
 use crate::rule::Rule;
 use crate::source_queries::place;
 use ridgeline_graph::graph::Task;
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::rewrite::mend::vain_bias::vain_biases;
+use ridgeline_optimize::rewrite::fixes::redundant_bias::redundant_biases;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_profile::Phase;
 
@@ -46,7 +46,7 @@ impl Rule for BiasBeforeBatchNorm {
     }
 }
 
-fn finding(at: Place) -> Finding {
+fn finding(at: SourceLine) -> Finding {
     Finding {
         rule: "bias-before-batch-norm",
         at,
@@ -64,7 +64,7 @@ fn finding(at: Place) -> Finding {
 /// Where layers with such a bias are created, as module index and line.
 fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
-    for (module, made) in vain_biases(program) {
+    for (module, made) in redundant_biases(program) {
         let site = (module, program.module(module).line(made.start_byte()));
         if !found.contains(&site) {
             found.push(site);

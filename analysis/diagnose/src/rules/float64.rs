@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::line_sums::{Line, highest_first};
 use crate::rule::Rule;
 use ridgeline_operators::operator::{ElementType, Operator, Tensor};
@@ -154,7 +154,7 @@ fn has_double_weights(evidence: &Evidence<'_>) -> bool {
 }
 
 /// Lines that create a float64 tensor: they name the dtype, or use an array from NumPy.
-fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
+fn origins(evidence: &Evidence<'_>) -> Vec<(SourceLine, String)> {
     let program = evidence.program;
     let mut found: BTreeMap<(usize, u32), &'static str> = BTreeMap::new();
     for (module, call) in program.calls() {

@@ -2,7 +2,7 @@
 //! processes (NVIDIA, "NVML: clocks event reasons").
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use ridgeline_base::statistics::quantile;
 use ridgeline_base::units::{bytes, percent};
@@ -36,13 +36,13 @@ impl Rule for GpuSlowed {
 }
 
 /// The state of the GPU as NVML reported it, and the line of the training loop.
-fn state<'a>(evidence: &Evidence<'a>) -> Option<(&'a GpuState, Place)> {
+fn state<'a>(evidence: &Evidence<'a>) -> Option<(&'a GpuState, SourceLine)> {
     let manifest = evidence.manifest()?;
     let at = manifest.training_loop?;
     Some((manifest.observed.gpu.as_ref()?, evidence.place(FileId(at.file), at.line)))
 }
 
-fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Finding> {
+fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &SourceLine) -> Option<Finding> {
     let clocks: Vec<f64> = state.clock_mhz.iter().map(|mhz| f64::from(*mhz)).collect();
     let now = quantile(&clocks, 0.5)?;
     let highest = f64::from(state.highest_clock_mhz.filter(|mhz| *mhz > 0)?);
@@ -78,7 +78,7 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     })
 }
 
-fn shared(state: &GpuState, at: &Place) -> Option<Finding> {
+fn shared(state: &GpuState, at: &SourceLine) -> Option<Finding> {
     let others = state.other_processes.filter(|others| *others > 0)?;
     let processes = if others == 1 {
         "Another process is using".to_owned()

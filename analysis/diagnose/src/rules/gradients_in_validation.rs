@@ -2,12 +2,12 @@
 //! (PyTorch, "Performance Tuning Guide: Disable gradient calculation for validation or inference").
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::host_spans::HostSpans;
 use crate::rule::Rule;
 use crate::validation::{Validation, found_in_recording, found_in_text, has_gradients};
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::rewrite::mend::validation::forward_that_goes_back;
+use ridgeline_optimize::rewrite::fixes::validation::forward_that_goes_back;
 use ridgeline_optimize::rewrite::program::Program;
 
 pub(super) struct GradientsInValidation;
@@ -43,7 +43,7 @@ impl Rule for GradientsInValidation {
     }
 }
 
-fn finding(at: Place, cost: Option<Cost>) -> Finding {
+fn finding(at: SourceLine, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "gradients-in-validation",
         at,

@@ -8,14 +8,14 @@ use tree_sitter::Node;
 
 use crate::autograd_flow::{AutogradFlow, base_of};
 use crate::evidence::{Evidence, Retained};
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use crate::source_queries::{callers, is_without_gradients, lines_of, loops_around, place};
 use ridgeline_base::units::bytes;
 use ridgeline_graph::memory::Block;
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::rewrite::mend::accumulated_loss::holds_tensors;
-use ridgeline_optimize::rewrite::mend::sums::{added, metered};
+use ridgeline_optimize::rewrite::fixes::accumulated_loss::holds_tensors;
+use ridgeline_optimize::rewrite::fixes::sums::{added, metered};
 use ridgeline_optimize::rewrite::models::Models;
 use ridgeline_optimize::rewrite::program::{Program, Scope};
 use ridgeline_optimize::rewrite::syntax::{mentions, object_of, within, written};
@@ -102,9 +102,9 @@ fn is_retained_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
 }
 
 fn finding(
-    at: Place,
+    at: SourceLine,
     retained: &RetainedValue,
-    summed: Option<Place>,
+    summed: Option<SourceLine>,
     retained_memory: Option<Retained>,
 ) -> Finding {
     let grows =

@@ -72,7 +72,7 @@ fn finding(evidence: &Evidence<'_>, line: &WaitingLine, time_ns: f64) -> Finding
     Finding {
         rule: "hidden-sync",
         at: evidence.place(line.at.0, line.at.1),
-        message: format!("{} synchronizes with the GPU every iteration", line.cause.shown()),
+        message: format!("{} synchronizes with the GPU every iteration", line.cause.display()),
         why: line.cause.why().to_owned(),
         cost: Some(Cost::time(time_ns).predicted()),
         ..Finding::default()
@@ -101,7 +101,7 @@ enum WaitCause {
 }
 
 impl WaitCause {
-    fn shown(&self) -> String {
+    fn display(&self) -> String {
         match self {
             WaitCause::Read(name) | WaitCause::Nonzero(name) | WaitCause::Explicit(name) => {
                 format!("`{name}`")
@@ -146,7 +146,7 @@ impl WaitCause {
 fn waiting_lines(evidence: &Evidence<'_>) -> Vec<WaitingLine> {
     let graph = evidence.graph();
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
-    let ends = &evidence.subject.recorded.schedule.end_ns;
+    let ends = &evidence.run.recorded.schedule.end_ns;
     let end = |id: Option<TaskId>| id.and_then(|id| ends.get(id.index())).copied();
     let copies = uploads(graph);
     /// A wait, and how long the host waits, in nanoseconds.

@@ -18,8 +18,8 @@ use crate::source_queries::lines_of;
 use ridgeline_base::units;
 use ridgeline_graph::memory::{Block, Changes, Memory};
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::rewrite::mend::in_place::overwriting;
-use ridgeline_optimize::rewrite::mend::taken_apart::taken_apart;
+use ridgeline_optimize::rewrite::fixes::in_place::overwriting;
+use ridgeline_optimize::rewrite::fixes::taken_apart::taken_apart;
 use ridgeline_profile::{ModuleId, Phase, Profile};
 
 /// The minimum share of peak memory. `MIN_BYTES` is the minimum in bytes.
@@ -63,7 +63,7 @@ impl Rule for InPlaceCandidates {
 }
 
 fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
-    let recorded = &evidence.subject.recorded;
+    let recorded = &evidence.run.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     let pairs = pairs(evidence.profile());
     let mut method_activations = method_activations(evidence);
@@ -178,7 +178,7 @@ fn method_activations(evidence: &Evidence<'_>) -> Vec<MethodActivation> {
             (first..=last).filter_map(|line| evidence.recorded_line(one.module, line))
         };
         Some(MethodActivation {
-            at: evidence.recorded_line(one.module, text.line(one.made.start_byte()))?,
+            at: evidence.recorded_line(one.module, text.line(one.creation.start_byte()))?,
             computed: one.calls.iter().flat_map(|(call, _)| lines(*call)).collect(),
             layers: one.calls.iter().flat_map(|(_, layer)| lines(*layer)).collect(),
             given: Vec::new(),

@@ -3,7 +3,7 @@
 
 use crate::data_loaders::{loader, place};
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use ridgeline_graph::uploads::is_upload;
 use ridgeline_optimize::optimization::Bound;
@@ -54,12 +54,12 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 /// The lines that copy batches.
-fn copies(evidence: &Evidence<'_>) -> Vec<Place> {
+fn copies(evidence: &Evidence<'_>) -> Vec<SourceLine> {
     let graph = evidence.graph();
     let batches = graph.tasks.iter().filter(|task| {
         is_upload(graph, task) && !matches!(task.phase, Phase::Backward | Phase::Optimizer)
     });
-    let mut places: Vec<Place> = batches
+    let mut places: Vec<SourceLine> = batches
         .filter_map(|task| task.line)
         .map(|(file, line)| evidence.place(file, line))
         .collect();

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 use crate::data_loaders::{batches, loader, ns, place};
 use crate::dataset::{library_dataset, value_of};
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::loops::loop_headers;
 use crate::rule::Rule;
 use ridgeline_base::units::duration;
@@ -116,7 +116,7 @@ fn in_libraries_ns(evidence: &Evidence<'_>) -> Option<f64> {
 fn library_dataset_place(
     evidence: &Evidence<'_>,
     loader: &Loader,
-) -> Option<(Place, Vec<(Place, String)>)> {
+) -> Option<(SourceLine, Vec<(SourceLine, String)>)> {
     let program = evidence.program;
     let loader_place = place(evidence, loader)?;
     let at = |module: usize, node: Node<'_>| {

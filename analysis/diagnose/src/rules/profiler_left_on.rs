@@ -5,7 +5,7 @@ use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::evidence::Evidence;
-use crate::finding::{Finding, Place};
+use crate::finding::{Finding, SourceLine};
 use crate::rule::Rule;
 use crate::source_queries::loops_around;
 use crate::switched_off;
@@ -57,14 +57,14 @@ impl Rule for ProfilerLeftOn {
             let text = program.module(module);
             let body = with_around(node).and_then(|with| with.field(Field::Body))?;
             let line = text.line(call.span.start);
-            let place = Place { path: text.path.clone(), line };
+            let place = SourceLine { path: text.path.clone(), line };
             (is_unlimited && trains_without_limit(text, body)).then(|| finding(place, name))
         });
         found.collect()
     }
 }
 
-fn finding(at: Place, name: &str) -> Finding {
+fn finding(at: SourceLine, name: &str) -> Finding {
     let name = if name.is_empty() { "A profiler" } else { name };
     Finding {
         rule: "profiler-left-on",

@@ -75,7 +75,7 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
 /// By how many bytes peak memory drops if only the first result exists: in training the backward
 /// pass keeps each of them alive.
 fn retained_bytes(evidence: &Evidence<'_>, line: Line) -> f64 {
-    let recorded = &evidence.subject.recorded;
+    let recorded = &evidence.run.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     if !graph.memory.is_known {
         return 0.0;

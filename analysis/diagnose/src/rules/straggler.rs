@@ -4,7 +4,7 @@
 //! line.
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use ridgeline_attribution::ranks::uneven::{Cause, SlowLine, Uneven, is_of_one_line, uneven};
 use ridgeline_base::units;
@@ -90,8 +90,8 @@ pub(super) fn finding(
     })
 }
 
-fn place(line: &SlowLine) -> Place {
-    Place { path: line.path.clone(), line: line.line }
+fn place(line: &SlowLine) -> SourceLine {
+    SourceLine { path: line.path.clone(), line: line.line }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! although several are accumulated (PyTorch, "DistributedDataParallel.no_sync").
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use crate::source_queries::{loops_around, place};
 use ridgeline_graph::graph::{TaskId, TaskKind};
@@ -59,7 +59,7 @@ fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(finding(written.or_else(loop_place)?, Some(each), cost))
 }
 
-fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
+fn finding(at: SourceLine, each: Option<f64>, cost: Option<Cost>) -> Finding {
     let times = each.map_or("after every backward pass".to_owned(), |each| {
         format!("{each:.0} times per optimizer step")
     });
@@ -95,7 +95,7 @@ fn cpu_cost_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
 /// simulating the iteration without them. Returns `None` if the recording has none.
 fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
     let graph = evidence.graph();
-    let start = &evidence.subject.recorded.schedule.start_ns;
+    let start = &evidence.run.recorded.schedule.start_ns;
     let mut exchanges: Vec<(f64, TaskId)> = graph
         .select(|task| task.kind == TaskKind::Communication)
         .into_iter()

@@ -40,7 +40,7 @@ impl Rule for TensorCoreSizes {
 }
 
 fn unaligned_matmuls(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
-    let tf32 = evidence.options().tf32_products;
+    let tf32 = evidence.options().tf32_matmuls;
     let kernel_time = |_: &Key, done: &Work, operator: &Operator| {
         let (_, wanted) = unaligned_size(operator, tf32)?;
         // The upper limit of the savings; the what-if estimates how much of it can be saved.

@@ -2,7 +2,7 @@
 //! norm updates its statistics with data that it should not see (PyTorch, "nn.Module.eval").
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::host_spans::HostSpans;
 use crate::rule::Rule;
 use crate::source_queries::is_validation_name;
@@ -71,7 +71,7 @@ fn is_intentional(program: &Program<'_>, module: usize, line: u32) -> bool {
     })
 }
 
-fn finding(at: Place, cost: Option<Cost>) -> Finding {
+fn finding(at: SourceLine, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "train-mode-in-validation",
         at,

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::evidence::Evidence;
-use crate::finding::{Cost, Finding, Place};
+use crate::finding::{Cost, Finding, SourceLine};
 use crate::line_sums::{by_line, highest_first};
 use crate::rule::Rule;
 use ridgeline_optimize::rewrite::EditKind;
@@ -71,7 +71,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),
-        related: made_at(evidence),
+        related: creation_sites(evidence),
         message: format!("{} is not fused: many small kernels", names.join(" and ")),
         why: format!(
             "Each parameter is updated by several ops, and each op reads and writes all of its \
@@ -93,7 +93,7 @@ fn has_sparse_gradients(evidence: &Evidence<'_>) -> bool {
 }
 
 /// Where optimizers are created.
-fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
+fn creation_sites(evidence: &Evidence<'_>) -> Vec<(SourceLine, String)> {
     let program = evidence.program;
     let made =
         program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));

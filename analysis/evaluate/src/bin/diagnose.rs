@@ -13,7 +13,7 @@ use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_diagnose::finding::Finding;
 use ridgeline_diagnose::{self as diagnose, severity};
 use ridgeline_optimize::facts::Probes;
-use ridgeline_optimize::study::{Subject, device_of};
+use ridgeline_optimize::study::{RecordedRun, device_of};
 use ridgeline_python::semantics::{Entry, Project};
 use ridgeline_recording::Recording;
 use ridgeline_recording::chrome_trace::Options;
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let project = Folder(project.clone());
     let entry = Entry { path: entry.clone(), ..Entry::default() };
     println!("unmeasured:");
-    for finding in diagnose::read(&project, &entry) {
+    for finding in diagnose::diagnose_source(&project, &entry) {
         println!("  {}", line(&finding));
     }
     let profile = attribute(&recording)?;
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cores = recording.manifest.as_ref().and_then(|it| it.machine.as_ref()?.cores).unwrap_or(1);
     let device = device_of(&profile, ran_on_gpu, DeviceTable::shipped(), cores);
     let profile = Arc::new(profile);
-    let subject = Subject { recorded, profile, manifest: recording.manifest, device };
+    let subject = RecordedRun { recorded, profile, manifest: recording.manifest, device };
     let began = Instant::now();
     let found = diagnose::diagnose(&subject, &Probes::default(), &project, &entry);
     println!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named;
 use crate::ground_truth::GroundTruth;
@@ -24,7 +24,7 @@ use ridgeline_optimize::optimizations::shared::{channels_last, compiled};
 pub(super) struct Change {
     id: &'static str,
     title: &'static str,
-    bar: Bar,
+    bar: TargetErrors,
     /// Whether it is about training rather than inference.
     train: bool,
     /// Returns whether a file was run with the change.
@@ -39,7 +39,7 @@ pub(super) struct Change {
 pub(super) const COMPILE: Change = Change {
     id: "torch_compile",
     title: "What torch.compile brings: inference",
-    bar: Bar { mean: 0.13, median: None, aim: 0.09 },
+    bar: TargetErrors { mean: 0.13, median: None, aim: 0.09 },
     train: false,
     has: |name| name.compiled,
     without: |name| TimmFileName { compiled: false, ..name.clone() },
@@ -51,7 +51,7 @@ pub(super) const COMPILE: Change = Change {
 pub(super) const CHANNELS_LAST: Change = Change {
     id: "channels_last",
     title: "What channels_last brings: training",
-    bar: Bar { mean: 0.15, median: None, aim: 0.10 },
+    bar: TargetErrors { mean: 0.15, median: None, aim: 0.10 },
     train: true,
     has: |name| name.channels_last,
     without: |name| TimmFileName { channels_last: false, ..name.clone() },
@@ -72,7 +72,7 @@ impl Question for Change {
         self.title
     }
 
-    fn bar(&self) -> Bar {
+    fn bar(&self) -> TargetErrors {
         self.bar
     }
 

@@ -1,6 +1,6 @@
 //! Predicts training throughput on several GPUs from that on one: the tables of `lambda/`.
 
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::benchmark_facts::{Benchmark, UNPUBLISHED, Unpublished, benchmark};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named_with_power;
@@ -27,8 +27,8 @@ impl Question for DataParallel {
         "Data parallel: 1 GPU to 2, 4 and 8"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.10, median: None, aim: 0.06 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.10, median: None, aim: 0.06 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {

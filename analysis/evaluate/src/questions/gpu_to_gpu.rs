@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named;
 use crate::ground_truth::GroundTruth;
@@ -32,8 +32,8 @@ impl Question for KnownTarget {
         "From an RTX 3090 to an RTX 4090: inference"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.07, median: None, aim: 0.04 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.07, median: None, aim: 0.04 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {
@@ -50,8 +50,8 @@ impl Question for UnseenTarget {
         "From an RTX 4090 to GPUs that nothing was fitted on: inference"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.08, median: None, aim: 0.05 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.08, median: None, aim: 0.05 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {
@@ -84,7 +84,7 @@ fn pairs(
     for (to, to_device) in targets {
         let candidates = sources.iter().filter(|(from, _)| from.name.runs_like(&to.name));
         let nearest = candidates.min_by(|(one, _), (other, _)| {
-            let distance = |from: &TimmResults| from.name.versions_apart(&to.name);
+            let distance = |from: &TimmResults| from.name.version_distance(&to.name);
             distance(one)
                 .partial_cmp(&distance(other))
                 .unwrap_or(std::cmp::Ordering::Equal)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::data_parallel::topology;
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::benchmark_facts::{Benchmark, UNPUBLISHED, benchmark};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named_with_power;
@@ -24,7 +24,7 @@ use ridgeline_optimize::optimizations::shared::parts::Machine;
 pub(super) struct MixedPrecision;
 
 /// The measured containers enable TF32 if the GPU supports it.
-const OPTIONS: Options = Options { tf32_products: true, tf32_convolutions: true };
+const OPTIONS: Options = Options { tf32_matmuls: true, tf32_convolutions: true };
 
 /// Programs that compute in FP32 even with mixed precision: on every GPU in the public tables they
 /// take the same time in both. This is learned from the measurements and could not be known without
@@ -40,8 +40,8 @@ impl Question for MixedPrecision {
         "What mixed precision brings: FP32 to FP16, training"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.10, median: None, aim: 0.06 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.10, median: None, aim: 0.06 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {

@@ -20,7 +20,7 @@ pub trait Question {
     fn title(&self) -> &'static str;
 
     /// Returns the target errors.
-    fn bar(&self) -> Bar;
+    fn bar(&self) -> TargetErrors;
 
     /// Returns the cases in a folder, and the number of rows that are not cases, by reason.
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases;
@@ -28,7 +28,7 @@ pub trait Question {
 
 /// The target errors of a question, as fractions.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Bar {
+pub struct TargetErrors {
     /// The required mean error.
     pub mean: f64,
     /// The required median error.

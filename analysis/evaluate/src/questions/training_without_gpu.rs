@@ -1,7 +1,7 @@
 //! Predicts a training step without any measurement, from its operators and the GPU's
 //! specification.
 
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named;
 use crate::ground_truth::GroundTruth;
@@ -30,8 +30,8 @@ impl Question for TrainingWithoutGpu {
         "No GPU at all: a training step from its operators and the specification"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.18, median: Some(0.09), aim: 0.09 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.18, median: Some(0.09), aim: 0.09 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {

@@ -1,6 +1,6 @@
 //! Predicts transformers on GPUs without measurements: forward, backward, and both.
 
-use super::{Bar, Cases, Question};
+use super::{Cases, Question, TargetErrors};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named;
 use crate::ground_truth::GroundTruth;
@@ -18,7 +18,7 @@ use ridgeline_profile::Phase;
 pub(super) struct Transformers;
 
 /// FP32 only: TF32 was disabled in these measurements.
-const OPTIONS: Options = Options { tf32_products: false, tf32_convolutions: false };
+const OPTIONS: Options = Options { tf32_matmuls: false, tf32_convolutions: false };
 
 impl Question for Transformers {
     fn id(&self) -> &'static str {
@@ -29,8 +29,8 @@ impl Question for Transformers {
         "Transformers on GPUs without a measurement"
     }
 
-    fn bar(&self) -> Bar {
-        Bar { mean: 0.10, median: None, aim: 0.066 }
+    fn bar(&self) -> TargetErrors {
+        TargetErrors { mean: 0.10, median: None, aim: 0.066 }
     }
 
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {

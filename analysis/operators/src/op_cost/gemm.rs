@@ -64,7 +64,7 @@ pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels
         columns,
         inner,
         element,
-        tf32: context.options.tf32_products,
+        tf32: context.options.tf32_matmuls,
         bytes: moved_bytes(operator).unwrap_or(0.0),
         aligned: is_aligned(operator, element),
     });

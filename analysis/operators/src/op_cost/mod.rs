@@ -107,7 +107,7 @@ pub struct OpCost {
 pub struct Options {
     /// Whether FP32 matrix multiplications may run in TF32
     /// (`torch.backends.cuda.matmul.allow_tf32`).
-    pub tf32_products: bool,
+    pub tf32_matmuls: bool,
     /// Whether FP32 convolutions may run in TF32 (`torch.backends.cudnn.allow_tf32`).
     pub tf32_convolutions: bool,
 }
@@ -115,7 +115,7 @@ pub struct Options {
 impl Default for Options {
     /// Returns PyTorch's defaults since 1.12.
     fn default() -> Options {
-        Options { tf32_products: false, tf32_convolutions: true }
+        Options { tf32_matmuls: false, tf32_convolutions: true }
     }
 }
 

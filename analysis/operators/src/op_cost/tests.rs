@@ -45,7 +45,7 @@ fn convolution(groups: u64, batch: u64, channels: u64, size: u64) -> Operator {
     Operator::new("aten::convolution", inputs, vec![output])
 }
 
-fn product(rows: u64, inner: u64, columns: u64) -> Operator {
+fn matmul(rows: u64, inner: u64, columns: u64) -> Operator {
     let inputs = vec![arg(HALF, &[rows, inner]), arg(HALF, &[inner, columns])];
     Operator::new("aten::mm", inputs, vec![tensor(HALF, &[rows, columns])])
 }
@@ -66,7 +66,7 @@ fn check(operator: &Operator, family: Family, flops: f64, bytes: f64) {
 
 #[test]
 fn matrix_multiplications_count_their_flops() {
-    check(&product(64, 32, 16), Family::Gemm, 65_536.0, 2.0 * (2048.0 + 512.0 + 1024.0));
+    check(&matmul(64, 32, 16), Family::Gemm, 65_536.0, 2.0 * (2048.0 + 512.0 + 1024.0));
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn views_are_free_and_unknown_operators_cost_their_bytes() {
 
 #[test]
 fn half_precision_and_channels_last_are_faster_on_tensor_cores() {
-    let mut single = product(4096, 4096, 4096);
+    let mut single = matmul(4096, 4096, 4096);
     for input in &mut single.inputs {
         if let Arg::Tensor(tensor) = input {
             tensor.element = Some(SINGLE);
         }
     }
-    assert!(time_ns(&single, "RTX3090") > 1.5 * time_ns(&product(4096, 4096, 4096), "RTX3090"));
+    assert!(time_ns(&single, "RTX3090") > 1.5 * time_ns(&matmul(4096, 4096, 4096), "RTX3090"));
     let first = convolution(1, 32, 64, 56);
     let mut last = first.clone();
     if let Some(Arg::Tensor(input)) = last.inputs.first_mut() {
@@ -169,7 +169,7 @@ fn half_precision_and_channels_last_are_faster_on_tensor_cores() {
 
 #[test]
 fn unaligned_rows_are_slow() {
-    let vocabulary_time = |count| time_ns(&product(4096, 1024, count), "A100-SXM4-80GB");
+    let vocabulary_time = |count| time_ns(&matmul(4096, 1024, count), "A100-SXM4-80GB");
     assert!(
         vocabulary_time(50_257) > 1.5 * vocabulary_time(50_264),
         "{} {}",
@@ -178,7 +178,7 @@ fn unaligned_rows_are_slow() {
     );
     // The rows of a gradient are as long as those of its tensor, transposed or not.
     let of_weight = |count: u64| {
-        let mut operator = product(count, 4096, 1024);
+        let mut operator = matmul(count, 4096, 1024);
         if let Some(Arg::Tensor(gradient)) = operator.inputs.first_mut() {
             gradient.strides = Some(vec![1, count as i64]);
         }
@@ -189,12 +189,12 @@ fn unaligned_rows_are_slow() {
 
 #[test]
 fn power_limits_the_matrix_multiplication_rate() {
-    let options = Options { tf32_products: true, tf32_convolutions: true };
+    let options = Options { tf32_matmuls: true, tf32_convolutions: true };
     let rate = |operator: &Operator, name: &str| {
         let cost = cost(operator, device(name), &options);
         cost.flops / cost.time_ns.value
     };
-    let half = product(8192, 8192, 8192);
+    let half = matmul(8192, 8192, 8192);
     let mut single = half.clone();
     for input in &mut single.inputs {
         if let Arg::Tensor(tensor) = input {
@@ -212,7 +212,7 @@ fn power_limits_the_matrix_multiplication_rate() {
 
 #[test]
 fn weight_reordering_does_not_scale_with_the_batch() {
-    use ridgeline_devices::processor::processor;
+    use ridgeline_devices::cpu::cpu;
     let time = |batch| {
         let mut operator = convolution(1, batch, 512, 4);
         for input in &mut operator.inputs {
@@ -220,7 +220,7 @@ fn weight_reordering_does_not_scale_with_the_batch() {
                 tensor.element = Some(SINGLE);
             }
         }
-        cost(&operator, &processor(None, 1), &Options::default()).time_ns.value
+        cost(&operator, &cpu(None, 1), &Options::default()).time_ns.value
     };
     // Measured: 0.70, on a core that does more multiplications per byte loaded.
     let half = time(4) / time(8);
@@ -261,7 +261,7 @@ proptest! {
     ) {
         let device = &DeviceTable::shipped().devices()[device_index];
         let operator = |batch: u64| match kind {
-            0 => product(batch * 64, size * 16, 256),
+            0 => matmul(batch * 64, size * 16, 256),
             1 => convolution(1, batch, 32, size),
             2 => convolution(32, batch, 32, size),
             _ => elementwise(batch * size * 1000),
@@ -276,7 +276,7 @@ proptest! {
         device_index in 0..DeviceTable::shipped().devices().len(),
     ) {
         let device = &DeviceTable::shipped().devices()[device_index];
-        let operator = product(rows, inner, columns);
+        let operator = matmul(rows, inner, columns);
         let cost = cost(&operator, device, &Options::default());
         let peak = device.peaks.fp16.or(device.peaks.fp32).unwrap_or(f64::INFINITY);
         // Boards clock at most a quarter above their datasheets.
@@ -337,7 +337,7 @@ fn fp32_matrix_multiplications_match_reported_rates() {
     // In TFLOP/s, of 8192 x 8192 matrices (github.com/zzc0721/torch-performance-test-data).
     let shape = [8192, 8192];
     let inputs = vec![arg(SINGLE, &shape), arg(SINGLE, &shape)];
-    let product = Operator::new("aten::mm", inputs, vec![tensor(SINGLE, &shape)]);
+    let matmul = Operator::new("aten::mm", inputs, vec![tensor(SINGLE, &shape)]);
     for (name, reported) in [
         ("A100-SXM4-80GB", 19.1),
         ("H100-SXM5-80GB", 52.1),
@@ -346,7 +346,7 @@ fn fp32_matrix_multiplications_match_reported_rates() {
         ("RTX5090", 69.2),
         ("T4", 4.3),
     ] {
-        let rate = 2.0 * 8192.0_f64.powi(3) / time_ns(&product, name) / 1e3;
+        let rate = 2.0 * 8192.0_f64.powi(3) / time_ns(&matmul, name) / 1e3;
         assert!((rate / reported - 1.0).abs() < 0.08, "{name}: {rate}, reported {reported}");
     }
 }

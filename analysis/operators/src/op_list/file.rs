@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{
-    Batch, Frame, Guess, Held, Location, MAX_OPS, MAX_SIGNATURES, Memory, Module, Op, OpList,
-    OpListError, Optimizer, Outcome, Unsupported, VERSION,
+    Batch, Frame, Guess, Location, MAX_OPS, MAX_SIGNATURES, Memory, Module, Op, OpList,
+    OpListError, Optimizer, Outcome, PeakAllocation, Unsupported, VERSION,
 };
 use crate::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::Phase;
@@ -177,7 +177,7 @@ impl FileMemory {
         for (index, (bytes, kind, stack, module)) in self.at_peak.into_iter().enumerate() {
             let stack = index_below(stack, stacks, "the stack of an allocation", index)?;
             let module = index_below(module, modules, "the module of an allocation", index)?;
-            at_peak.push(Held { bytes, kind, stack, module });
+            at_peak.push(PeakAllocation { bytes, kind, stack, module });
         }
         let (peak_bytes, baseline_bytes) = (self.peak_bytes, self.baseline_bytes);
         Ok(Memory { peak_bytes, peak_op, at_peak, baseline_bytes })

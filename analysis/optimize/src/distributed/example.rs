@@ -41,17 +41,17 @@ fn kernel(graph: &mut Graph, phase: Phase, module: Option<u32>) -> TaskId {
 }
 
 /// The inputs of optimizations for the step.
-pub(crate) struct Known {
+pub(crate) struct ExampleInputs {
     profile: Profile,
     probes: Probes,
     device: &'static DeviceSpec,
 }
 
-impl Known {
+impl ExampleInputs {
     /// Creates the inputs for a GPU of the shipped table.
-    pub(crate) fn on(device: &str) -> Known {
+    pub(crate) fn on(device: &str) -> ExampleInputs {
         let device = DeviceTable::shipped().find(device).expect("a device of the table");
-        Known { profile: Profile::default(), probes: Probes::default(), device }
+        ExampleInputs { profile: Profile::default(), probes: Probes::default(), device }
     }
 
     /// Returns the facts for a cluster. `bandwidth` applies to the link and the network.

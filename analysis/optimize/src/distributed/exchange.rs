@@ -18,7 +18,7 @@ use ridgeline_profile::Phase;
 const CHANNELS: f64 = 24.0;
 const CHANNELS_PCIE: f64 = 4.0;
 /// Delay of the slowest GPU as a share of the step, fitted to public measurements.
-pub const WAITING: f64 = single_step::SHIPPED.waiting;
+pub const STRAGGLER_DELAY: f64 = single_step::SHIPPED.waiting;
 /// Default launch time in nanoseconds if the graph has none. The sample traces have 3 to 7 µs.
 const DEFAULT_LAUNCH_NS: f64 = 5_000.0;
 /// The minimum time of a kernel in nanoseconds.
@@ -159,7 +159,7 @@ impl Plan {
 
 /// An exchange of a bucket.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct BucketExchange {
     /// The exchanged bucket.
     pub bucket: Bucket,
     /// The task of the exchange, or of its last stage.
@@ -173,11 +173,11 @@ pub fn add(
     plan: &Plan,
     bound: Bound,
     stages: impl Fn(&Bucket) -> Vec<(Resource, f64)>,
-) -> Vec<Sent> {
+) -> Vec<BucketExchange> {
     let mut anchors = Anchors::default();
     prepare(graph, plan, &mut anchors);
     let all = buckets::of(&plan.gradients);
-    let mut sent: Vec<Sent> = Vec::with_capacity(all.len());
+    let mut sent: Vec<BucketExchange> = Vec::with_capacity(all.len());
     let mut before: Option<(u32, f64)> = None;
     for bucket in all {
         let Some((place, ready)) = plan.ready_at(&bucket) else { continue };
@@ -210,7 +210,7 @@ pub fn add(
             last = Some(id);
         }
         if let Some(task) = last {
-            sent.push(Sent { bucket, task });
+            sent.push(BucketExchange { bucket, task });
         }
     }
     wait_for_all(graph, plan, &mut anchors, &sent);
@@ -220,12 +220,12 @@ pub fn add(
 /// Returns the delay of the slowest GPU in nanoseconds.
 pub fn waiting_ns(graph: &Graph) -> f64 {
     let is_communication = |task: &Task| task.kind == TaskKind::Communication;
-    WAITING * graph.time_of(|task| !task.kind.is_host() && !is_communication(task))
+    STRAGGLER_DELAY * graph.time_of(|task| !task.kind.is_host() && !is_communication(task))
 }
 
 /// Makes everything launched after the backward pass wait for the exchanges, and copies the sums
 /// back.
-fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[Sent]) {
+fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[BucketExchange]) {
     let Some((last, place)) = plan
         .gradients
         .iter()

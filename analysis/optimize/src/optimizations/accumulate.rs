@@ -68,11 +68,11 @@ impl Optimization for Accumulate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributed::example::{KERNEL_NS, Known, step};
+    use crate::distributed::example::{ExampleInputs, KERNEL_NS, step};
 
     #[test]
     fn exchange_and_optimizer_run_once_in_four_steps() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         // 1e9 bytes at 10 GB/s, fully exposed.
         let facts = known.facts(2, 8, 10e9 / 1.1);
         let mut graph = step(&[1e9]);

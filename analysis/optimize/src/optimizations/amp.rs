@@ -7,9 +7,9 @@
 
 use super::shared::autocast::{Rule, rule};
 use super::shared::lines;
-use super::shared::lowering::{Lowered, lower};
+use super::shared::lowering::{LoweringChanges, lower};
 use super::shared::overhead;
-use super::shared::retyped::{is_product, takes};
+use super::shared::retyped::{is_matmul, takes};
 use super::shared::streams::device_wait;
 use crate::facts::{Facts, Variant};
 use crate::optimization::{Bound, Effect, Optimization};
@@ -53,7 +53,8 @@ impl Optimization for MixedPrecision {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         applies(self, graph, facts, &calls)?;
-        let Lowered { calls: lowered, casts } = lower(graph, facts, &calls, self.element, bound);
+        let LoweringChanges { calls: lowered, casts } =
+            lower(graph, facts, &calls, self.element, bound);
         if self.is_float16() {
             unscale(graph, facts, &calls);
         }
@@ -96,7 +97,7 @@ fn applies(
     let calls: Vec<&Call> = calls.iter().filter(is_first).collect();
     let matmuls = || {
         let operators = calls.iter().filter_map(|call| call.operator(graph));
-        operators.filter(|operator| is_product(operator))
+        operators.filter(|operator| is_matmul(operator))
     };
     let settings = facts.manifest.map(|manifest| &manifest.settings);
     let casts_to = settings.and_then(|settings| settings.autocast.as_ref()?.first());

@@ -75,12 +75,12 @@ impl Optimization for BlueConnect {
 mod tests {
     use super::super::data_parallel::DataParallel;
     use super::*;
-    use crate::distributed::example::{Known, step};
+    use crate::distributed::example::{ExampleInputs, step};
     use ridgeline_graph::simulate;
 
     #[test]
     fn less_data_crosses_the_network_and_stages_overlap() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let time_ns = |optimization: &dyn Optimization| {
             let mut graph = step(&[200e6, 200e6, 200e6]);
             let mut facts = known.facts(16, 8, 10e9);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_single_machine_has_no_stages() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let why = BlueConnect.apply(&mut step(&[1.0]), &known.facts(8, 8, 1e9), Bound::Likely);
         assert!(why.expect_err("one machine").contains("in one machine"));
     }

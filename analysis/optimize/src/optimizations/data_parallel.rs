@@ -37,14 +37,14 @@ impl Optimization for DataParallel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributed::example::{KERNEL_NS, Known, step};
-    use crate::distributed::exchange::WAITING;
+    use crate::distributed::example::{ExampleInputs, KERNEL_NS, step};
+    use crate::distributed::exchange::STRAGGLER_DELAY;
     use ridgeline_graph::simulate;
 
     const MIB: f64 = 1024.0 * 1024.0;
 
     fn time_ns(layers: &[f64], gpus: u32, bandwidth: f64) -> f64 {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let mut graph = step(layers);
         let facts = known.facts(gpus, 8, bandwidth);
         DataParallel.apply(&mut graph, &facts, Bound::Low).expect("it applies");
@@ -58,7 +58,7 @@ mod tests {
         // At the low bound, a specified rate may be a tenth higher.
         let found = time_ns(layers, 2, bandwidth / 1.1);
         let kernels_ns = (2 * layers.len() + 1) as f64 * KERNEL_NS;
-        let expected = kernels_ns * (1.0 + WAITING) + exposed_ns;
+        let expected = kernels_ns * (1.0 + STRAGGLER_DELAY) + exposed_ns;
         assert!((found / expected - 1.0).abs() < 0.02, "{found} is not {expected}");
     }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn missing_requirements_are_reported() {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let mut graph = step(&[]);
         let why = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
         assert!(why.expect_err("there is nothing to exchange").contains("gradients"));

@@ -3,7 +3,7 @@
 //! they are.
 
 use super::shared::exchange::exchange;
-use super::shared::insert::{Added, Inserter};
+use super::shared::insert::{AddedOperator, Inserter};
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::retyped::{cast, each_tensor};
@@ -62,7 +62,7 @@ impl Optimization for Fp8 {
                 let work_ns = overhead::work_ns(facts, &operator, machine_factor);
                 graph.operators.push(operator);
                 let operator = graph.operators.len() as u32 - 1;
-                inserter.before(graph, call, Added { operator, work_ns, host_ns });
+                inserter.before(graph, call, AddedOperator { operator, work_ns, host_ns });
             }
         }
         let notes = vec![

@@ -94,18 +94,17 @@ fn modelled_ratio(attention: &Attention<'_>, modelled: &[f64], fused_ns: f64) ->
 fn probed_ratio(attention: &Attention<'_>, graph: &Graph, probes: &Probes) -> Option<f64> {
     let fused_ns = probes.stand_in(&attention.fused)?;
     let (mut probed_ns, mut total_ns) = (0.0, 0.0);
-    let mut least_slowdown = f64::INFINITY;
+    let mut min_slowdown = f64::INFINITY;
     for call in &attention.calls {
         let work_ns = call.work_ns(graph);
         total_ns += work_ns;
         if let Some(same) = probes.same(call.operator) {
             probed_ns += work_ns;
-            least_slowdown = least_slowdown.min(work_ns / same);
+            min_slowdown = min_slowdown.min(work_ns / same);
         }
     }
     let is_known = probed_ns >= MIN_PROBED_SHARE * total_ns;
-    Some(fused_ns * least_slowdown.max(1.0) / total_ns)
-        .filter(|ratio| is_known && ratio.is_finite())
+    Some(fused_ns * min_slowdown.max(1.0) / total_ns).filter(|ratio| is_known && ratio.is_finite())
 }
 
 fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {

@@ -249,7 +249,7 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{WEIGHTS, operator, predicted, processor, refusal, step};
+    use crate::fixture::{WEIGHTS, cpu, operator, predicted, refusal, step};
     use crate::optimizations::recompute::Recompute;
 
     const IMAGE: &[u64] = &[1, 10, 10, 10];
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn activations_without_a_type_are_not_compressed() {
-        let refused = refusal(&step(4, false), &processor(), &Gist);
+        let refused = refusal(&step(4, false), &cpu(), &Gist);
         assert_eq!(refused, "no float32 activation is saved for the backward pass");
     }
 }

@@ -75,11 +75,11 @@ fn gather_ns(bytes: f64, topology: &Topology) -> f64 {
 mod tests {
     use super::super::data_parallel::DataParallel;
     use super::*;
-    use crate::distributed::example::{Known, step};
+    use crate::distributed::example::{ExampleInputs, step};
     use ridgeline_graph::simulate;
 
     fn time_ns(optimization: &dyn Optimization, bandwidth: f64) -> f64 {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let mut graph = step(&[400e6, 400e6]);
         let facts = known.facts(4, 8, bandwidth);
         optimization.apply(&mut graph, &facts, Bound::Likely).expect("it applies");

@@ -285,7 +285,7 @@ fn each_tensor(operator: &Operator, change: impl Fn(&Tensor) -> Tensor) -> Opera
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
+    use crate::fixture::{Step, cpu, gpu, operator, predicted, refusal, step};
 
     #[track_caller]
     fn check(name: &str, inputs: &[&[u64]], output: &[u64], expected: (&str, &[&[u64]])) {
@@ -352,7 +352,7 @@ mod tests {
         large.profile.memory.capacity_bytes = Some(500);
         let full = refusal(&large, gpu(), &HorizontalFusion);
         assert!(full.ends_with("another copy does not fit in GPU memory"), "{full}");
-        assert!(refusal(&matmuls(64), &processor(), &HorizontalFusion).contains("CPU run"));
+        assert!(refusal(&matmuls(64), &cpu(), &HorizontalFusion).contains("CPU run"));
         let no_shapes = refusal(&step(4, true), gpu(), &HorizontalFusion);
         assert_eq!(no_shapes, "the recording has too few operator shapes");
     }

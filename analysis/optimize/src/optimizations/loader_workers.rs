@@ -68,7 +68,7 @@ impl Optimization for LoaderWorkers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributed::example::Known;
+    use crate::distributed::example::ExampleInputs;
     use ridgeline_recording::manifest::{Loader, Machine, Manifest};
 
     /// Creates an iteration of 100 ms on the host, including `load_ns` of loading.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn apply(graph: &mut Graph, manifest: &Manifest) -> Result<f64, String> {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let facts = Facts { manifest: Some(manifest), ..known.facts(1, 1, 1.0) };
         LoaderWorkers.apply(graph, &facts, Bound::Likely)?;
         Ok(simulate::steady(graph).expect("it runs").iteration_ns)

@@ -214,7 +214,7 @@ impl Copier<'_> {
 mod tests {
     use super::*;
     use crate::fixture::{
-        INNER, OUTPUT, Step, WEIGHTS, gpu, operator, predicted, processor, refusal, step,
+        INNER, OUTPUT, Step, WEIGHTS, cpu, gpu, operator, predicted, refusal, step,
     };
 
     /// Creates a step whose layers are matrix multiplications.
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn offloading_requires_a_gpu_and_a_known_link() {
         assert_eq!(
-            refusal(&matmuls(4), &processor(), &Offload),
+            refusal(&matmuls(4), &cpu(), &Offload),
             "not applicable: CPU run, activations are already in host memory"
         );
         let unknown = DeviceSpec { architecture: String::new(), ..gpu().clone() };

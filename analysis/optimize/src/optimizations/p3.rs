@@ -152,11 +152,11 @@ fn shares(graph: &Graph, plan: &Plan) -> Vec<f64> {
 mod tests {
     use super::super::data_parallel::DataParallel;
     use super::*;
-    use crate::distributed::example::{KERNEL_NS, Known, step};
+    use crate::distributed::example::{ExampleInputs, KERNEL_NS, step};
     use ridgeline_graph::simulate;
 
     fn time_ns(optimization: &dyn Optimization, layers: &[f64], bandwidth: f64) -> f64 {
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         let mut graph = step(layers);
         let facts = known.facts(2, 8, bandwidth / 1.1);
         optimization.apply(&mut graph, &facts, Bound::Low).expect("it applies");
@@ -192,7 +192,7 @@ mod tests {
         for gradient in &mut graph.gradients {
             gradient.module = None;
         }
-        let known = Known::on("NVIDIA H200");
+        let known = ExampleInputs::on("NVIDIA H200");
         P3.apply(&mut graph, &known.facts(2, 8, 1e9), Bound::Likely).expect("it applies");
         // The forward kernels are tasks 1, 3 and 5. The last layer's gradient is ready first.
         let needed: Vec<u32> = graph.across().iter().map(|edge| edge.to.0).collect();

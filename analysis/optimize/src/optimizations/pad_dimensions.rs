@@ -37,7 +37,7 @@ impl Optimization for PadDimensions {
             return Err("the recording has no operator shapes".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
-            let padded_operator = padded(operator, facts.options.tf32_products)?;
+            let padded_operator = padded(operator, facts.options.tf32_matmuls)?;
             let probed = facts.probes.ratio_to(index, &padded_operator);
             let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &padded_operator));
             let ratio = bound.of(ratio);

@@ -263,7 +263,7 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
+    use crate::fixture::{Step, cpu, gpu, operator, predicted, refusal, step};
 
     /// Creates a backward pass of one recurrent layer with a number of steps, sequences and hidden
     /// units.
@@ -317,6 +317,6 @@ mod tests {
     fn a_scan_requires_a_chain_and_a_gpu() {
         assert!(refusal(&step(2, true), gpu(), &ParallelScan).starts_with("no recurrent layer"));
         assert!(refusal(&recurrent(4, 1, 20), gpu(), &ParallelScan).starts_with("no recurrent"));
-        assert!(refusal(&recurrent(100, 1, 20), &processor(), &ParallelScan).contains("CPU run"));
+        assert!(refusal(&recurrent(100, 1, 20), &cpu(), &ParallelScan).contains("CPU run"));
     }
 }

@@ -148,7 +148,7 @@ pub(super) fn effect(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Eff
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::distributed::example::Known;
+    use crate::distributed::example::ExampleInputs;
     use ridgeline_graph::graph::Resource;
     use ridgeline_graph::simulate;
 
@@ -182,7 +182,7 @@ pub(super) mod tests {
         let mut graph = step();
         let before = simulate::steady(&graph).expect("it runs").iteration_ns;
         assert!(before >= 50e6, "{before}");
-        let known = Known::on("NVIDIA A100-SXM4-40GB");
+        let known = ExampleInputs::on("NVIDIA A100-SXM4-40GB");
         let facts = known.facts(1, 1, 1.0);
         PinnedMemory.apply(&mut graph, &facts, Bound::Likely).expect("it applies");
         // 126 MB at 24 GB/s take 5.25 ms. Pinning them takes 15.75 ms on the host.

@@ -86,13 +86,13 @@ fn is_forward(graph: &Graph, id: ridgeline_graph::graph::TaskId) -> bool {
 mod tests {
     use super::super::pinned_memory::tests::step;
     use super::*;
-    use crate::distributed::example::Known;
+    use crate::distributed::example::ExampleInputs;
     use ridgeline_graph::simulate;
 
     #[test]
     fn the_copy_overlaps_with_the_kernels() {
         let mut graph = step();
-        let known = Known::on("NVIDIA A100-SXM4-40GB");
+        let known = ExampleInputs::on("NVIDIA A100-SXM4-40GB");
         Prefetch.apply(&mut graph, &known.facts(1, 1, 1.0), Bound::Likely).expect("it applies");
         let found = simulate::steady(&graph).expect("it runs").iteration_ns;
         assert!((found - 30e6).abs() < 0.1e6, "{found}");

@@ -4,15 +4,15 @@
 
 use super::shared::exchange::exchange;
 use super::shared::lines;
-use super::shared::retyped::{is_product, takes};
+use super::shared::retyped::{is_matmul, takes};
 use crate::facts::{Facts, Variant};
 use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
+use ridgeline_operators::matmul_kernel::{MatmulType, matmul_type};
 use ridgeline_operators::op_cost::{self, Family, Options, work};
 use ridgeline_operators::operator::{ElementType, Operator};
-use ridgeline_operators::product_kernel::{ProductType, product_type};
 use ridgeline_operators::range::Range;
 
 pub(super) struct Tf32;
@@ -45,7 +45,7 @@ impl Optimization for Tf32 {
             return Err("matrix multiplications may already use TF32".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
-            let is_product = is_product(operator) && !may_use_tf32_by_default(facts, operator);
+            let is_product = is_matmul(operator) && !may_use_tf32_by_default(facts, operator);
             let applies = is_product && takes(operator, ElementType::Float32);
             let is_done = done.get(index as usize) == Some(&true);
             let ratio = || {
@@ -82,7 +82,7 @@ fn may_use_tf32_by_default(facts: &Facts<'_>, operator: &Operator) -> bool {
 
 /// Returns for each operator whether its kernels already use TF32.
 fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
-    let is_tf32 = |name: &String| product_type(name) == Some(ProductType::Tf32);
+    let is_tf32 = |name: &String| matmul_type(name) == Some(MatmulType::Tf32);
     let names: Vec<bool> = graph.names.iter().map(is_tf32).collect();
     let mut found = vec![false; graph.operators.len()];
     for task in graph.tasks.iter().filter(|task| !task.kind.is_host()) {
@@ -96,7 +96,7 @@ fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
 
 fn modelled_ratio(facts: &Facts<'_>, operator: &Operator) -> Range {
     let cost = |tf32: bool| {
-        let options = Options { tf32_products: tf32, tf32_convolutions: tf32 };
+        let options = Options { tf32_matmuls: tf32, tf32_convolutions: tf32 };
         op_cost::cost(operator, facts.device, &options).time_ns
     };
     let (now, then) = (cost(false), cost(true));

@@ -38,7 +38,7 @@ fn manifest() -> Manifest {
 #[test]
 fn operators_are_sorted_by_cost_and_cheap_ones_are_left_out() {
     let of = |names: &[(&str, &[u64], f64)]| {
-        let list = probe_list(&graph(names), None, None, 10.0, Wanted::ALL);
+        let list = probe_list(&graph(names), None, None, 10.0, ProbeKinds::ALL);
         list.operators.iter().map(|(index, _)| *index).collect::<Vec<_>>()
     };
     let image: &[u64] = &[2, 3, 8, 8];
@@ -48,11 +48,17 @@ fn operators_are_sorted_by_cost_and_cheap_ones_are_left_out() {
 
 #[test]
 fn four_dimensional_inputs_have_a_channels_last_variant() {
-    let list =
-        probe_list(&graph(&[("aten::relu", &[2, 3, 8, 8], 1.0)]), None, None, 10.0, Wanted::ALL);
+    let list = probe_list(
+        &graph(&[("aten::relu", &[2, 3, 8, 8], 1.0)]),
+        None,
+        None,
+        10.0,
+        ProbeKinds::ALL,
+    );
     let variants = [Variant::Same, Variant::BFloat16, Variant::ChannelsLast];
     assert_eq!(list.operators, [(0, variants.to_vec())]);
-    let list = probe_list(&graph(&[("aten::relu", &[2, 3], 1.0)]), None, None, 10.0, Wanted::ALL);
+    let list =
+        probe_list(&graph(&[("aten::relu", &[2, 3], 1.0)]), None, None, 10.0, ProbeKinds::ALL);
     assert_eq!(list.operators, [(0, vec![Variant::Same, Variant::BFloat16])]);
 }
 
@@ -61,7 +67,7 @@ fn bfloat16_is_not_requested_if_the_cpu_emulates_it() {
     let settings = Settings { bf16_native: Some(false), ..Settings::default() };
     let manifest = Manifest { settings, ..Manifest::default() };
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-    assert!(probe_list(&graph, Some(&manifest), None, 10.0, Wanted::ALL).is_empty());
+    assert!(probe_list(&graph, Some(&manifest), None, 10.0, ProbeKinds::ALL).is_empty());
 }
 
 #[test]
@@ -81,11 +87,11 @@ fn stand_ins_come_last_and_are_read_back() {
     for (number, task) in (0..).zip(graph.tasks.iter_mut()) {
         task.call = Some(number);
     }
-    let wanted = Wanted { stand_ins: true, ..Wanted::NONE };
+    let wanted = ProbeKinds { stand_ins: true, ..ProbeKinds::NONE };
     let list = probe_list(&graph, None, None, 10.0, wanted);
-    let mut asked: Vec<u32> = list.operators.iter().map(|(operator, _)| *operator).collect();
-    asked.sort_unstable();
-    assert_eq!(asked, [0, 1, 2]);
+    let mut requested: Vec<u32> = list.operators.iter().map(|(operator, _)| *operator).collect();
+    requested.sort_unstable();
+    assert_eq!(requested, [0, 1, 2]);
     let name = &list.stand_ins[0].name;
     let answer = format!(
         r#"{{"operators": [{{"name": "aten::bmm", "same": 100}}, {{"name": "aten::softmax"}},
@@ -93,7 +99,7 @@ fn stand_ins_come_last_and_are_read_back() {
     );
     let probes = list.read(answer.as_bytes()).probes;
     assert_eq!(probes.stand_in(&list.stand_ins[0]), Some(80.0));
-    assert!(probe_list(&graph, None, None, 10.0, Wanted::NONE).is_empty());
+    assert!(probe_list(&graph, None, None, 10.0, ProbeKinds::NONE).is_empty());
 }
 
 #[test]
@@ -115,12 +121,12 @@ fn gpus_run_other_library_settings_and_sizes() {
         graph.push(gpu, task);
     }
     let ways = |list: &ProbeList| -> Vec<Value> {
-        let asked = list.request["operators"].as_array().into_iter().flatten();
-        asked.map(|one| one["variants"].clone()).collect()
+        let requested = list.request["operators"].as_array().into_iter().flatten();
+        requested.map(|one| one["variants"].clone()).collect()
     };
     let mut manifest = Manifest::default();
     manifest.settings.matmul_precision = Some("highest".to_owned());
-    let wanted = Wanted { switches: true, stand_ins: true, ..Wanted::NONE };
+    let wanted = ProbeKinds { switches: true, stand_ins: true, ..ProbeKinds::NONE };
     let list = probe_list(&graph, Some(&manifest), None, 10.0, wanted);
     assert_eq!(ways(&list), [json!(["same", "tf32"]), json!(["same", "cudnn_benchmark"])]);
     // Matrix multiplications run on tensor cores, which require multiples of four elements.
@@ -129,13 +135,13 @@ fn gpus_run_other_library_settings_and_sizes() {
     let same = json!(["same"]);
     assert_eq!(ways(&list), [json!(["same", "cudnn_benchmark"]), same.clone(), same]);
     assert_eq!(list.request["operators"][2]["inputs"][1]["s"], json!([100, 28]));
-    assert!(probe_list(&graph, Some(&manifest), None, 10.0, Wanted::NONE).is_empty());
+    assert!(probe_list(&graph, Some(&manifest), None, 10.0, ProbeKinds::NONE).is_empty());
 }
 
 #[test]
 fn the_request_matches_the_documentation() {
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-    let list = probe_list(&graph, Some(&manifest()), Some(1000), 10.0, Wanted::ALL);
+    let list = probe_list(&graph, Some(&manifest()), Some(1000), 10.0, ProbeKinds::ALL);
     let operator = &list.request["operators"][0];
     assert_eq!(operator["name"], "aten::relu");
     assert_eq!(operator["inputs"], json!([{"t": "float32", "s": [2, 3]}, 2, null]));
@@ -148,8 +154,8 @@ fn the_request_matches_the_documentation() {
 
 #[test]
 fn ratios_of_layers_to_cells_are_read() {
-    let asked = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
-    let request = serde_json::from_str(asked).expect("an object");
+    let requested = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
+    let request = serde_json::from_str(requested).expect("an object");
     let list = ProbeList { cells: vec![3, 5, 7], request, ..ProbeList::default() };
     let answer = r#"{"cells": [{"type": "LSTM", "cell": 100, "layer": 25},
                                    {"type": "RNN_TANH", "cell": 100, "layer": 25},
@@ -161,7 +167,7 @@ fn ratios_of_layers_to_cells_are_read() {
 #[track_caller]
 fn check(answer: &str, same: Option<f64>, ratio: Option<f64>, fused: Option<f64>) {
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-    let list = probe_list(&graph, Some(&manifest()), None, 10.0, Wanted::ALL);
+    let list = probe_list(&graph, Some(&manifest()), None, 10.0, ProbeKinds::ALL);
     let probes = list.read(answer.as_bytes()).probes;
     assert_eq!(probes.operators.get(&(0, Variant::Same)).copied(), same);
     assert_eq!(probes.ratio(0, Variant::BFloat16).map(|found| found.value), ratio);

@@ -10,12 +10,12 @@ mod checkpoint;
 mod compile;
 mod devices;
 mod edits;
+pub mod fixes;
 pub mod forward;
 mod frameworks;
 mod imports;
 mod layout;
 pub mod loader;
-pub mod mend;
 pub mod models;
 pub mod optimizers;
 mod origins;
@@ -179,7 +179,7 @@ impl EditKind {
     }
 
     /// Returns the edit with a name.
-    pub fn of_name(name: &str) -> Option<EditKind> {
+    pub fn from_name(name: &str) -> Option<EditKind> {
         EditKind::ALL.into_iter().chain(EditKind::FIXES).find(|kind| kind.name() == name)
     }
 }
@@ -304,7 +304,7 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
-        _ => mend::rewrite(program, edits, request.kind, request.lines),
+        _ => fixes::rewrite(program, edits, request.kind, request.lines),
     }?;
     std::mem::replace(edits, Edits::new(program)).finish(request.kind)
 }

@@ -9,9 +9,9 @@ use super::*;
 use ridgeline_python::SourceIndex;
 
 mod demos;
+mod fixes;
 mod half;
 mod layers;
-mod mend;
 mod models;
 mod refusals;
 mod small;
@@ -27,7 +27,7 @@ pub(super) fn project(files: &[(&str, &str)]) -> (HashMap<String, Arc<str>>, Ent
     (texts, entry)
 }
 
-pub(super) fn asked(kind: EditKind) -> Request<'static> {
+pub(super) fn request_for(kind: EditKind) -> Request<'static> {
     Request { kind, lines: &[], count: None }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn check_files(files: &[(&str, &str)], request: Request<'_>, expected
 
 #[track_caller]
 pub(super) fn check(kind: EditKind, script: &str, expected: Expect) {
-    check_files(&[("train.py", script)], asked(kind), expected);
+    check_files(&[("train.py", script)], request_for(kind), expected);
 }
 
 /// Returns the lines that differ, with one line of context. `\r` is shown.
@@ -138,7 +138,7 @@ pub(super) fn check_refused_files(files: &[(&str, &str)], request: Request<'_>, 
 
 #[track_caller]
 pub(super) fn check_refused(kind: EditKind, script: &str, expected: Expect) {
-    check_refused_files(&[("train.py", script)], asked(kind), expected);
+    check_refused_files(&[("train.py", script)], request_for(kind), expected);
 }
 
 /// A typical training script.
@@ -170,7 +170,7 @@ for epoch in range(3):
 fn edit_names_and_titles_are_unique() {
     let all: Vec<EditKind> = EditKind::ALL.into_iter().chain(EditKind::FIXES).collect();
     for kind in &all {
-        assert_eq!(EditKind::of_name(kind.name()), Some(*kind));
+        assert_eq!(EditKind::from_name(kind.name()), Some(*kind));
         assert_eq!(kind.optimization().is_some(), EditKind::ALL.contains(kind));
         assert!(all.iter().filter(|other| other.title() == kind.title()).count() == 1);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Evidence;
-use super::largest::{Capacity, Whole, largest};
+use super::largest::{Capacity, IntegerRange, largest};
 use super::memory::Memory;
 use super::saturation::saturation;
 use super::time::Time;
@@ -99,13 +99,13 @@ impl Curve {
 
     /// Returns the largest batch that fits: 0 if not even one sample fits. `None` if the peak is
     /// unknown or does not grow.
-    pub fn largest(&self, capacity: Capacity) -> Option<Whole> {
+    pub fn largest(&self, capacity: Capacity) -> Option<IntegerRange> {
         largest(self.memory.as_ref()?, capacity)
     }
 
     /// Returns the smallest batch that reaches 95% of the best predicted throughput up to the
     /// largest batch. `None` if throughput still grows there or is unknown.
-    pub fn saturation(&self, largest: Option<u64>) -> Option<Whole> {
+    pub fn saturation(&self, largest: Option<u64>) -> Option<IntegerRange> {
         let last = *self.known.last()?;
         saturation(self.time.as_ref()?, last, largest.filter(|batch| *batch > 0))
     }
@@ -121,7 +121,7 @@ impl Curve {
             measured: self.ran.contains(&batch),
             fits: capacity
                 .zip(peak_bytes)
-                .map(|(capacity, peak)| peak.value <= capacity.left() as f64),
+                .map(|(capacity, peak)| peak.value <= capacity.available_bytes() as f64),
         }
     }
 

@@ -94,7 +94,7 @@ pub fn next_question(evidence: &Evidence, current: u64, bounds: &Bounds) -> Opti
 
 /// Returns the maximum number of runs of the program that are left. Each batch of a run in turns
 /// counts as one.
-pub fn most_runs_left(evidence: &Evidence, current: u64, bounds: &Bounds) -> usize {
+pub fn max_runs_left(evidence: &Evidence, current: u64, bounds: &Bounds) -> usize {
     if !bounds.runs || current == 0 {
         return 0;
     }
@@ -153,7 +153,7 @@ fn next_estimate(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u
 /// Returns the batch halfway between the largest that was estimated to fit and the smallest that
 /// was not.
 fn middle(evidence: &Evidence, curve: &Curve, capacity: Capacity) -> Option<u64> {
-    let left = capacity.left() as f64;
+    let left = capacity.available_bytes() as f64;
     let fits = |batch: &u64| curve.peak_bytes(*batch).is_some_and(|peak| peak.value <= left);
     let estimated = || evidence.estimates.iter().map(|estimate| estimate.batch);
     let largest_fitting = estimated().filter(fits).max()?;
@@ -189,7 +189,7 @@ fn neighbors(evidence: &Evidence, current: u64, bounds: &Bounds) -> (Option<u64>
     let curve = Curve::fit(evidence).ok();
     let fits = |batch: u64| {
         let peak = curve.as_ref().and_then(|curve| curve.peak_bytes(batch));
-        let left = bounds.capacity.map(|capacity| capacity.left() as f64);
+        let left = bounds.capacity.map(|capacity| capacity.available_bytes() as f64);
         peak.zip(left).is_some_and(|(peak, left)| peak.high <= left)
     };
     let mut candidates = probes(current);
@@ -217,5 +217,5 @@ fn in_turns(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<Questi
     let curve = Curve::fit(evidence).ok()?;
     let peaks = others.iter().chain([&current]).map(|batch| curve.peak_bytes(*batch));
     let total: f64 = peaks.map(|peak| peak.map(|peak| peak.high)).sum::<Option<f64>>()?;
-    (total <= bounds.capacity?.left() as f64).then_some(question)
+    (total <= bounds.capacity?.available_bytes() as f64).then_some(question)
 }

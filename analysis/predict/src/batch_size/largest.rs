@@ -14,14 +14,14 @@ pub struct Capacity {
 
 impl Capacity {
     /// Returns the bytes left for the iteration.
-    pub fn left(self) -> u64 {
+    pub fn available_bytes(self) -> u64 {
         self.bytes.saturating_sub(self.taken)
     }
 }
 
 /// A whole number with its 80% interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct IntegerRange {
     /// The lower end.
     pub low: u64,
     /// The most likely value.
@@ -35,12 +35,12 @@ pub(super) const MAX_BATCH: u64 = 1 << 30;
 
 /// Returns the largest batch whose peak fits the capacity. `value` is 0 if not even one sample
 /// fits. `None` if the peak does not grow, so that there is no largest batch.
-pub(super) fn largest(memory: &Memory, capacity: Capacity) -> Option<Whole> {
-    let left = capacity.left() as f64;
+pub(super) fn largest(memory: &Memory, capacity: Capacity) -> Option<IntegerRange> {
+    let left = capacity.available_bytes() as f64;
     let value = last_fitting(|batch| memory.at(batch).value <= left)?;
     let low = last_fitting(|batch| memory.at(batch).high <= left).unwrap_or(value);
     let high = last_fitting(|batch| memory.at(batch).low <= left).unwrap_or(value);
-    Some(Whole { low: low.min(value), value, high: high.max(value) })
+    Some(IntegerRange { low: low.min(value), value, high: high.max(value) })
 }
 
 /// Fits peak memory and returns the largest batch that fits. `None` if runs and estimates do not show
@@ -49,7 +49,7 @@ pub(crate) fn largest_fitting(
     runs: &[Run],
     estimates: &[Estimate],
     capacity: Capacity,
-) -> Option<Whole> {
+) -> Option<IntegerRange> {
     largest(&Memory::fit(runs, estimates)?, capacity)
 }
 

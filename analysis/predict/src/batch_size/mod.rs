@@ -21,9 +21,9 @@ mod suggestions;
 mod time;
 
 pub use curve::{Curve, CurvePoint, Unknown};
-pub use explore::{Bounds, Question, most_runs_left, next_question, probes};
+pub use explore::{Bounds, Question, max_runs_left, next_question, probes};
 pub(crate) use largest::largest_fitting;
-pub use largest::{Capacity, Whole};
+pub use largest::{Capacity, IntegerRange};
 pub use suggestions::{Reason, Suggestion, suggestions};
 
 use ridgeline_profile::MemoryByKind;

@@ -1,7 +1,7 @@
 //! Finds where throughput saturates: the smallest batch that reaches 95% of the best predicted
 //! throughput of all batches up to the largest that fits.
 
-use super::largest::Whole;
+use super::largest::IntegerRange;
 use super::time::Time;
 use ridgeline_operators::range::Range;
 
@@ -14,7 +14,7 @@ const STILL_GROWING: f64 = 0.9;
 const MAX_FACTOR: u64 = 64;
 
 /// Returns the saturation point. `None` if throughput still grows at the largest batch.
-pub(super) fn saturation(time: &Time, known: u64, largest: Option<u64>) -> Option<Whole> {
+pub(super) fn saturation(time: &Time, known: u64, largest: Option<u64>) -> Option<IntegerRange> {
     let max_batch =
         largest.unwrap_or(known.saturating_mul(MAX_FACTOR)).clamp(1, super::largest::MAX_BATCH);
     // The range follows from that of the time: the larger the fixed part of an iteration may be,
@@ -25,7 +25,7 @@ pub(super) fn saturation(time: &Time, known: u64, largest: Option<u64>) -> Optio
         ends.iter().filter_map(|end| first_saturated(time, max_batch, end)).collect();
     let low = all.iter().copied().min().unwrap_or(value);
     let high = all.iter().copied().max().unwrap_or(value);
-    Some(Whole { low: low.min(value), value, high: high.max(value) })
+    Some(IntegerRange { low: low.min(value), value, high: high.max(value) })
 }
 
 fn first_saturated(time: &Time, max_batch: u64, end: impl Fn(&Range) -> f64) -> Option<u64> {

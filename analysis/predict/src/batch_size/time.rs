@@ -194,14 +194,14 @@ pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
 
 /// The times of batches that took turns with that of the first run, scaled to the median iteration
 /// of the first run. `None` if there are none.
-fn times_in_turns(runs: &[Run], in_turns: &[Vec<Round>]) -> Option<BTreeMap<u64, Timed>> {
+fn times_in_turns(runs: &[Run], in_turns: &[Vec<Round>]) -> Option<BTreeMap<u64, BatchTime>> {
     let first = runs.first()?;
     let reference = median(&usable(first).collect::<Vec<f64>>())?;
     let timed = rounds::ratios(in_turns, first.batch).into_iter().filter_map(|(batch, ratios)| {
         let time = reference * median(&ratios)?;
-        Some((batch, Timed { fastest: time, median: time }))
+        Some((batch, BatchTime { fastest: time, median: time }))
     });
-    Some(timed.collect::<BTreeMap<u64, Timed>>()).filter(|timed| timed.len() > 1)
+    Some(timed.collect::<BTreeMap<u64, BatchTime>>()).filter(|timed| timed.len() > 1)
 }
 
 /// Returns the runs as if the machine's speed had been constant: the drift between repeated runs of
@@ -236,7 +236,7 @@ fn without_drift(runs: &[Run]) -> Vec<Run> {
 
 /// The times of the runs of one batch, in nanoseconds.
 #[derive(Clone, Debug, Default)]
-struct Timed {
+struct BatchTime {
     /// The fastest iteration of a run: the median over the runs.
     fastest: f64,
     /// The median of all iterations.
@@ -244,7 +244,7 @@ struct Timed {
 }
 
 /// Returns the times of each batch that has a run with usable times.
-fn by_batch(runs: &[Run]) -> BTreeMap<u64, Timed> {
+fn by_batch(runs: &[Run]) -> BTreeMap<u64, BatchTime> {
     let mut iterations: BTreeMap<u64, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.batch > 0) {
         if let Some(one) = fastest(run) {
@@ -254,7 +254,7 @@ fn by_batch(runs: &[Run]) -> BTreeMap<u64, Timed> {
         }
     }
     let timed = |(batch, (fastest, times)): (u64, (Vec<f64>, Vec<f64>))| {
-        Some((batch, Timed { fastest: median(&fastest)?, median: median(&times)? }))
+        Some((batch, BatchTime { fastest: median(&fastest)?, median: median(&times)? }))
     };
     iterations.into_iter().filter_map(timed).collect()
 }
@@ -268,7 +268,7 @@ fn fastest(run: &Run) -> Option<f64> {
 }
 
 /// Time of the median iteration divided by that of the fastest: the median over the batches.
-fn median_factor(measured: &BTreeMap<u64, Timed>) -> Option<f64> {
+fn median_factor(measured: &BTreeMap<u64, BatchTime>) -> Option<f64> {
     let ratios: Vec<f64> = measured.values().map(|one| one.median / one.fastest).collect();
     median(&ratios)
 }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 pub use scaled_step::{NotScalable, ScaledStep};
 
-use super::batch_size::{Capacity, Run, Whole, largest_fitting};
-use super::device_comparison::{Subject, step};
+use super::batch_size::{Capacity, IntegerRange, Run, largest_fitting};
+use super::device_comparison::{ComparisonInput, step};
 use super::other_device::{OperatorStep, Prediction};
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec};
 use ridgeline_devices::device_table::DeviceTable;
@@ -62,7 +62,7 @@ pub struct GpuBatch {
     /// US dollars with that batch size, if the device has a price.
     pub usd_per_million_samples: Option<Range>,
     /// The largest batch that fits in memory. `None` if memory is unknown or does not grow.
-    pub largest: Option<Whole>,
+    pub largest: Option<IntegerRange>,
 }
 
 /// What limits a batch size.
@@ -84,14 +84,14 @@ pub enum Limit {
 /// `host_ns_per_operator` is that of
 /// [`compare_with_host`](super::device_comparison::compare_with_host).
 pub fn gpu_batches(
-    subject: Subject<'_>,
+    subject: ComparisonInput<'_>,
     scaled: &ScaledStep,
     table: &DeviceTable,
     host_ns_per_operator: Option<f64>,
 ) -> Option<GpuBatches> {
     let (batch_size, samples_per_epoch, data_ns) = match subject {
-        Subject::Recorded(step) => (step.batch_size, step.samples_per_epoch, step.data_ns),
-        Subject::Estimated(list) => (list.batch.as_ref()?.size, None, 0.0),
+        ComparisonInput::Recorded(step) => (step.batch_size, step.samples_per_epoch, step.data_ns),
+        ComparisonInput::Estimated(list) => (list.batch.as_ref()?.size, None, 0.0),
     };
     let batch_size = batch_size.filter(|batch| *batch > 0)?;
     let step = step(subject, table, host_ns_per_operator)?;
@@ -176,7 +176,7 @@ impl Times {
         &self,
         device: &DeviceSpec,
         limit: Option<Limit>,
-        largest: Option<Whole>,
+        largest: Option<IntegerRange>,
     ) -> Option<GpuBatch> {
         let slower =
             |end: fn(&Range) -> f64| end(&self.gpu_ns).max(end(&self.host_ns) + self.data_ns);
@@ -207,14 +207,14 @@ impl Times {
 }
 
 /// Returns the measured peak memory, if a GPU ran the iteration.
-fn measured_memory(subject: Subject<'_>) -> Option<Run> {
-    let Subject::Recorded(step) = subject else { return None };
+fn measured_memory(subject: ComparisonInput<'_>) -> Option<Run> {
+    let ComparisonInput::Recorded(step) = subject else { return None };
     let batch = step.batch_size.filter(|_| step.ran_on_gpu())?;
     Some(Run { batch, samples: batch, peak_bytes: step.peak_bytes, ..Run::default() })
 }
 
 /// Returns the largest batch to consider, and what limits it.
-fn max_batch(largest: Option<Whole>, samples_per_epoch: Option<u64>) -> (u64, Limit) {
+fn max_batch(largest: Option<IntegerRange>, samples_per_epoch: Option<u64>) -> (u64, Limit) {
     let memory = largest.map(|largest| (largest.low, Limit::Memory));
     let epoch = samples_per_epoch.map(|samples| (samples, Limit::Epoch));
     let all = [memory, epoch, Some((MAX_BATCH, Limit::Search))];

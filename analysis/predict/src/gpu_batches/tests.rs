@@ -24,7 +24,7 @@ fn list(batch: u64) -> OpList {
 fn batches(list: &OpList, larger: &OpList) -> GpuBatches {
     let scaled = ScaledStep::between(list, larger).expect("it scales");
     let table = DeviceTable::shipped();
-    gpu_batches(Subject::Estimated(list), &scaled, table, None).expect("rows")
+    gpu_batches(ComparisonInput::Estimated(list), &scaled, table, None).expect("rows")
 }
 
 #[track_caller]
@@ -97,7 +97,7 @@ fn a_batch_has_at_most_the_samples_of_an_epoch() {
     };
     let scaled = ScaledStep::between(&list(8), &list(64)).expect("it scales");
     let table = DeviceTable::shipped();
-    let found = gpu_batches(Subject::Recorded(&recorded), &scaled, table, Some(1e6));
+    let found = gpu_batches(ComparisonInput::Recorded(&recorded), &scaled, table, Some(1e6));
     let found = found.expect("rows");
     for row in &found.rows {
         assert_eq!((row.batch_size, row.limit), (10, Some(Limit::Epoch)), "{}", row.device.name);
@@ -115,12 +115,13 @@ fn a_slow_loader_limits_throughput() {
     };
     let scaled = ScaledStep::between(&list(8), &list(64)).expect("it scales");
     let table = DeviceTable::shipped();
-    let found = gpu_batches(Subject::Recorded(&recorded), &scaled, table, None).expect("rows");
+    let found =
+        gpu_batches(ComparisonInput::Recorded(&recorded), &scaled, table, None).expect("rows");
     assert!(found.rows.iter().all(|row| row.limit == Some(Limit::Data)));
     let samples = found.rows.iter().map(|row| row.samples_per_second.value);
     assert!(samples.fold(0.0, f64::max) < 8.0);
     let without = gpu_batches(
-        Subject::Recorded(&RecordedStep { data_ns: 0.0, ..recorded.clone() }),
+        ComparisonInput::Recorded(&RecordedStep { data_ns: 0.0, ..recorded.clone() }),
         &scaled,
         table,
         None,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::costed::CostedOperators;
 use super::memory::PeakMemory;
 use super::operators;
-use super::scale::{ExistingLine, FramePlace, Scaled, Unit};
+use super::scale::{ExistingLine, FramePlace, ScaledUnits, Unit};
 use ridgeline_operators::op_list::OpList;
 use ridgeline_profile::{
     LineCost, MemoryByAge, MemoryByKind, MemoryCost, ModuleId, Phase, PhaseTimes, Profile,
@@ -65,7 +65,7 @@ impl Lines {
         old: &Profile,
         before: &CostedOperators<'_>,
         now: &CostedOperators<'_>,
-        scaled: &Scaled,
+        scaled: &ScaledUnits,
     ) -> Lines {
         let mut lines = Lines {
             list: Vec::new(),
@@ -116,7 +116,7 @@ impl Lines {
     }
 
     /// Finds the line of each frame, and adds one if its statement was not measured.
-    fn find_frames(&mut self, now: &OpList, scaled: &Scaled) {
+    fn find_frames(&mut self, now: &OpList, scaled: &ScaledUnits) {
         for (frame, place) in now.stacks.iter().zip(&scaled.frames_now) {
             let at = place.map(|place| {
                 let measured = self.measured(place);
@@ -173,7 +173,7 @@ impl Lines {
         &mut self,
         before: &CostedOperators<'_>,
         now: &CostedOperators<'_>,
-        scaled: &Scaled,
+        scaled: &ScaledUnits,
     ) {
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {
             let time = scaled.measured_time(group, *unit);
@@ -202,7 +202,7 @@ impl Lines {
     }
 
     /// Splits the self time of a statement among its lines in the measured proportions.
-    fn scale_own(&mut self, scaled: &Scaled) {
+    fn scale_own(&mut self, scaled: &ScaledUnits) {
         for (at, line) in self.list.iter_mut().enumerate() {
             let Some(unit) = scaled.units.get(line.unit) else { continue };
             let representative = self.units.get(line.unit).and_then(|total| total.line);
@@ -259,7 +259,7 @@ impl Lines {
 
     /// Returns the memory at the peak: the memory of lines plus the rest.
     pub(super) fn memory(&self, old: &Profile, peak: &PeakMemory) -> MemoryCost {
-        let (mut at_peak, mut made) = (peak.rest, peak.rest_made);
+        let (mut at_peak, mut made) = (peak.rest, peak.rest_by_age);
         for line in &self.list {
             at_peak += line.cost.self_memory;
             made += line.cost.self_memory_made;
@@ -269,7 +269,7 @@ impl Lines {
             capacity_bytes: old.memory.capacity_bytes,
             peak_phase: old.memory.peak_phase,
             at_peak,
-            made,
+            by_age: made,
             ..MemoryCost::default()
         }
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 
 use super::lines::{Lines, on_stack};
-use ridgeline_operators::op_list::{Held, OpList};
+use ridgeline_operators::op_list::{OpList, PeakAllocation};
 use ridgeline_profile::{MemoryByAge, MemoryByKind, Phase, Profile};
 
 /// A field of [`MemoryByKind`].
@@ -91,7 +91,7 @@ pub(super) struct PeakMemory {
     /// By kind.
     pub rest: MemoryByKind,
     /// By time of allocation.
-    pub rest_made: MemoryByAge,
+    pub rest_by_age: MemoryByAge,
 }
 
 /// The memory of an operator list, by line.
@@ -159,7 +159,7 @@ pub(super) fn add(
         settle(&mut rest, peak - parts);
     }
     let rest_made = ages(&MemoryByAge::default(), &rest);
-    PeakMemory { rest: to_kinds(&rest), rest_made }
+    PeakMemory { rest: to_kinds(&rest), rest_by_age: rest_made }
 }
 
 /// The peak: the estimate, corrected by the ratio of the measurement to the estimate of the
@@ -255,7 +255,7 @@ pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
 }
 
 /// Returns the kind; the names are those of the agent.
-pub(super) fn kind_of(held: &Held) -> Kind {
+pub(super) fn kind_of(held: &PeakAllocation) -> Kind {
     match held.kind.as_str() {
         "weight" | "buffer" => Kind::Weights,
         "gradient" => Kind::Gradients,

@@ -29,14 +29,14 @@ use std::ops::{Index, IndexMut};
 use costed::CostedOperators;
 use lines::Lines;
 use places::Places;
-use scale::Scaled;
+use scale::ScaledUnits;
 
 use super::other_device::{OperatorStep, Step};
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec};
 use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::op_list::OpList;
 use ridgeline_profile::{
-    Before, Coverage, Device, Estimate, FileId, IterationCost, LineCost, Phase, PhaseTimes,
+    Baseline, Coverage, Device, Estimate, FileId, IterationCost, LineCost, Phase, PhaseTimes,
     Profile, Untracked,
 };
 use ridgeline_python::SourceIndex;
@@ -51,7 +51,7 @@ pub struct Text<'a> {
 
 /// A measurement, and the estimate of the same text.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured<'a> {
+pub struct MeasuredText<'a> {
     /// The measurement.
     pub profile: &'a Profile,
     /// The operators of the measured text.
@@ -62,7 +62,7 @@ pub struct Measured<'a> {
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     /// The last measurement, if the estimate is for the device that it ran on.
-    pub measured: Option<Measured<'a>>,
+    pub measured: Option<MeasuredText<'a>>,
     /// The operators of the current text.
     pub operators: &'a OpList,
     /// The texts of the files. In files without a text, each line counts as a statement.
@@ -75,7 +75,7 @@ pub struct Input<'a> {
     pub target: Option<String>,
     /// The reference for changes if nothing was measured on this device: the estimate of the saved
     /// text.
-    pub before: Option<Before>,
+    pub before: Option<Baseline>,
 }
 
 /// Estimates the cost of the current text.
@@ -89,7 +89,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
     let now = CostedOperators::new(input.operators, input.device, &input.options);
 
     let mut places = Places::new(old, input.texts);
-    let scaled = Scaled::new(old, &before, &now, &mut places, input.texts);
+    let scaled = ScaledUnits::new(old, &before, &now, &mut places, input.texts);
     let mut lines = Lines::new(old, &before, &now, &scaled);
     // A partial list may end before the peak, so the measured peak is the better guess.
     let is_known = measured.is_none() || !scaled.is_partial;
@@ -138,7 +138,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         torch_version: input.operators.torch.clone(),
         estimate: Some(Estimate {
             target: input.target.clone(),
-            before: measured.map(|measured| Before::of(measured.profile)).or(input.before),
+            before: measured.map(|measured| Baseline::of(measured.profile)).or(input.before),
         }),
         ..Profile::default()
     }
@@ -171,7 +171,7 @@ fn phases(lines: &[Vec<LineCost>], untracked: &[Untracked]) -> PhaseTimes {
 fn loop_line(
     old: &Profile,
     list: &OpList,
-    scaled: &Scaled,
+    scaled: &ScaledUnits,
     places: &Places<'_>,
 ) -> Option<(FileId, u32)> {
     let measured = old.iteration.loop_line.and_then(|place| places.place(place));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::costed::{CostedOperators, Group};
 use super::memory::{Kinds, add_to, kind_of, of_kinds, scale, to_kinds};
 use super::places::Places;
-use super::scale::{Scaled, Unit};
+use super::scale::{ScaledUnits, Unit};
 use ridgeline_operators::op_list::Module;
 use ridgeline_profile::{FileId, ModuleCost, ModuleId, Phase, PhaseTimes, Profile, Provenance};
 
@@ -37,7 +37,7 @@ pub(super) fn modules(
     old: &Profile,
     before: &CostedOperators<'_>,
     now: &CostedOperators<'_>,
-    scaled: &Scaled,
+    scaled: &ScaledUnits,
     places: &Places<'_>,
 ) -> Modules {
     let before_time = |group: &Group, unit| scaled.measured_time(group, unit);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::costed::CostedOperators;
 use super::lines::{Lines, on_stack};
-use super::scale::Scaled;
+use super::scale::ScaledUnits;
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
 use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 
@@ -13,7 +13,7 @@ use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 const MAX_INPUTS: usize = 4;
 
 /// Sets the operators of the lines.
-pub(super) fn list(lines: &mut Lines, now: &CostedOperators<'_>, scaled: &Scaled) {
+pub(super) fn list(lines: &mut Lines, now: &CostedOperators<'_>, scaled: &ScaledUnits) {
     let differing: Vec<bool> = lines.list.iter().map(|line| line.differs()).collect();
     let mut found: HashMap<(usize, u32, Phase), (f64, f64)> = HashMap::new();
     for (group, unit) in now.groups.iter().zip(&scaled.of_now) {

@@ -39,7 +39,7 @@ struct Sums {
 }
 
 /// The comparison of a measurement with both operator lists.
-pub(super) struct Scaled {
+pub(super) struct ScaledUnits {
     /// The statements.
     pub units: Vec<UnitCost>,
     /// Statements by file and first line.
@@ -104,7 +104,7 @@ pub(super) struct ExistingLine {
     pub changed: bool,
 }
 
-impl Scaled {
+impl ScaledUnits {
     /// Compares a measurement with both operator lists, statement by statement.
     pub(super) fn new<'a>(
         old: &Profile,
@@ -112,12 +112,12 @@ impl Scaled {
         now: &CostedOperators<'_>,
         places: &mut Places<'a>,
         texts: &'a [Text<'a>],
-    ) -> Scaled {
+    ) -> ScaledUnits {
         let mut files_of = |list: &OpList| -> Vec<u32> {
             list.files.iter().map(|path| places.file(path, texts)).collect()
         };
         let (files_before, files_now) = (files_of(before.list), files_of(now.list));
-        let mut scaled = Scaled {
+        let mut scaled = ScaledUnits {
             units: Vec::new(),
             by_place: HashMap::new(),
             deleted: HashMap::new(),
@@ -367,7 +367,7 @@ struct Calibration {
 }
 
 impl Calibration {
-    fn new(scaled: &Scaled, before: &CostedOperators<'_>) -> Calibration {
+    fn new(scaled: &ScaledUnits, before: &CostedOperators<'_>) -> Calibration {
         let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
         let mut all = (0.0, 0.0);
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {

@@ -158,7 +158,7 @@ fn profile() -> Profile {
                 other: 100,
                 ..Default::default()
             },
-            made: MemoryByAge { before: 600, phases: [0, 500, 0, 0, 0] },
+            by_age: MemoryByAge { before: 600, phases: [0, 500, 0, 0, 0] },
             ..Default::default()
         },
         files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(TEXT) }],
@@ -184,7 +184,7 @@ fn device() -> &'static DeviceSpec {
 fn scaled(today: &str, before: &OpList, now: &OpList) -> Profile {
     let (profile, index) = (profile(), SourceIndex::new(today));
     estimate(&Input {
-        measured: Some(Measured { profile: &profile, operators: before }),
+        measured: Some(MeasuredText { profile: &profile, operators: before }),
         operators: now,
         texts: &[Text { path: "train.py", index: &index }],
         device: device(),
@@ -250,7 +250,7 @@ fn check_conservation(profile: &Profile) {
     );
     let memory = &profile.memory;
     assert_eq!(memory.at_peak.total(), memory.peak_bytes);
-    assert_eq!(memory.made.total(), memory.peak_bytes);
+    assert_eq!(memory.by_age.total(), memory.peak_bytes);
     assert!(kinds.total() <= memory.peak_bytes && ages.total() <= memory.peak_bytes);
 }
 

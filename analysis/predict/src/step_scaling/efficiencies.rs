@@ -10,7 +10,7 @@ use ridgeline_devices::device_spec::DeviceSpec;
 /// Kernels that multiply matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Product {
+pub(super) enum MatmulKind {
     /// A half-precision GEMM with rows of a multiple of 8 elements.
     Gemm,
     /// With rows of a multiple of 2 or 4 elements.
@@ -32,9 +32,9 @@ pub(super) enum Product {
     SinglePrecision,
 }
 
-impl Product {
+impl MatmulKind {
     pub(super) fn uses_tensor_cores(self) -> bool {
-        !matches!(self, Product::Depthwise | Product::SinglePrecision)
+        !matches!(self, MatmulKind::Depthwise | MatmulKind::SinglePrecision)
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Stream {
 pub struct Efficiencies {
     /// The devices of the fit.
     devices: Vec<String>,
-    products: BTreeMap<Product, f64>,
+    products: BTreeMap<MatmulKind, f64>,
     streams: BTreeMap<Stream, f64>,
     /// The share of the last-level cache that holds data that is read again.
     pub(super) cache_share: f64,
@@ -79,7 +79,7 @@ pub struct Efficiencies {
     /// bandwidth.
     pub(super) arithmetic_share: f64,
     /// Architectures that reach less of their datasheet values than those of the fit.
-    attained: Vec<Attained>,
+    attained: Vec<ArchitectureEfficiency>,
     /// Error factors of predictions.
     pub(super) ranges: Ranges,
 }
@@ -95,7 +95,7 @@ pub(super) struct Ranges {
 
 /// The share of the datasheet values that an architecture reaches, relative to those of the fit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Attained {
+pub(super) struct ArchitectureEfficiency {
     /// The major number of its compute capability.
     architecture: String,
     /// The share of peak compute rates.
@@ -196,7 +196,7 @@ impl Efficiencies {
         found.map_or((1.0, 1.0), |attained| (attained.arithmetic, attained.bandwidth))
     }
 
-    pub(super) fn product(&self, kind: Product) -> f64 {
+    pub(super) fn product(&self, kind: MatmulKind) -> f64 {
         self.products.get(&kind).copied().unwrap_or(0.5)
     }
 

@@ -1,6 +1,6 @@
 //! The work of an operator on a device: matrix multiplication and memory traffic.
 
-use super::efficiencies::{Efficiencies, Product, Stream};
+use super::efficiencies::{Efficiencies, MatmulKind, Stream};
 use super::limits::Limits;
 use ridgeline_operators::op_cost::{self, Family, Work};
 use ridgeline_operators::operator::{ElementType, Operator};
@@ -10,7 +10,7 @@ use ridgeline_operators::operator::{ElementType, Operator};
 pub(super) struct Kernel {
     flops: f64,
     bytes: f64,
-    product: Option<Product>,
+    product: Option<MatmulKind>,
     stream: Stream,
 }
 
@@ -36,11 +36,11 @@ impl Kernel {
         let product = match work.family {
             Family::Gemm => Some(gemm_kind(operator)),
             Family::Convolution => Some(convolution_kind(operator)),
-            Family::Attention => Some(Product::Attention),
+            Family::Attention => Some(MatmulKind::Attention),
             _ => None,
         };
         let stream = match (product, work.family) {
-            (Some(Product::Depthwise), _) => Stream::Depthwise,
+            (Some(MatmulKind::Depthwise), _) => Stream::Depthwise,
             (_, Family::Convolution) => Stream::Convolution,
             (Some(_), _) => Stream::Product,
             (_, Family::Norm) => Stream::Norm,
@@ -106,34 +106,34 @@ fn is_half(element: Option<ElementType>) -> bool {
 
 /// Returns the kind of a GEMM. Tensor cores need rows of multiples of 8 elements (16 bytes); cuBLAS
 /// has slower kernels for others.
-fn gemm_kind(operator: &Operator) -> Product {
+fn gemm_kind(operator: &Operator) -> MatmulKind {
     let right = operator.input_tensors().last();
     if !is_half(right.and_then(|tensor| tensor.element)) {
-        return Product::SinglePrecision;
+        return MatmulKind::SinglePrecision;
     }
     let depth = right.and_then(|tensor| tensor.shape.iter().rev().nth(1)).copied().unwrap_or(8);
     let width = operator.outputs.first().and_then(|tensor| tensor.shape.last()).copied();
     let aligned = |to: u64| depth % to == 0 && width.unwrap_or(8) % to == 0;
     match (aligned(8), aligned(2)) {
-        (true, _) => Product::Gemm,
-        (false, true) => Product::GemmHalfAligned,
-        (false, false) => Product::GemmUnaligned,
+        (true, _) => MatmulKind::Gemm,
+        (false, true) => MatmulKind::GemmHalfAligned,
+        (false, false) => MatmulKind::GemmUnaligned,
     }
 }
 
-fn convolution_kind(operator: &Operator) -> Product {
+fn convolution_kind(operator: &Operator) -> MatmulKind {
     let weight = operator.tensor(1);
     let shape = weight.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
     let grouped = operator.input(8).number().is_some_and(|groups| groups > 1.0);
     if grouped && shape.get(1) == Some(&1) {
-        return Product::Depthwise;
+        return MatmulKind::Depthwise;
     }
     if !is_half(weight.and_then(|tensor| tensor.element)) {
-        return Product::SinglePrecision;
+        return MatmulKind::SinglePrecision;
     }
     match (grouped, shape.iter().skip(2).all(|side| *side == 1)) {
-        (true, _) => Product::GroupedConvolution,
-        (false, true) => Product::Convolution1x1,
-        (false, false) => Product::Convolution,
+        (true, _) => MatmulKind::GroupedConvolution,
+        (false, true) => MatmulKind::Convolution1x1,
+        (false, false) => MatmulKind::Convolution,
     }
 }

@@ -120,7 +120,7 @@ fn ordinal<'a>(
 mod tests {
     use super::*;
     use expect_test::expect;
-    use ridgeline_compare::check::{Item, Noted};
+    use ridgeline_compare::check::{Item, ReportedFinding};
 
     /// A check whose texts are hard to escape.
     pub(super) fn check_with_special_characters() -> Check {
@@ -131,7 +131,7 @@ mod tests {
             message: message.to_owned(),
             at: at("src/a b&c.py", 3),
         };
-        let noted = |rule: &str, severity, line| Noted {
+        let noted = |rule: &str, severity, line| ReportedFinding {
             rule: rule.to_owned(),
             severity,
             message: "\"waits\" <here> & there ]]> \u{1b}[2J \u{0} \u{fffe}".to_owned(),

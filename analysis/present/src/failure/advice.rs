@@ -7,10 +7,10 @@ mod checkpoints;
 mod data;
 mod devices;
 mod distributed;
+mod environment;
 mod imports;
 mod network;
 mod processes;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -48,7 +48,7 @@ const RULES: &[Rule] = &[
     devices::gpu_absent,
     devices::backend_absent,
     devices::unsupported_gpu,
-    surroundings::not_logged_in,
+    environment::not_logged_in,
     network::server_absent,
     network::login_needed,
     network::no_network,
@@ -60,9 +60,9 @@ const RULES: &[Rule] = &[
     versions::package_version,
     versions::newer_python,
     versions::python_2,
-    surroundings::missing_variable,
-    surroundings::standard_input,
-    surroundings::no_display,
+    environment::missing_variable,
+    environment::standard_input,
+    environment::no_display,
     processes::no_main_guard,
     processes::shared_memory,
     processes::too_many_files,
@@ -72,8 +72,8 @@ const RULES: &[Rule] = &[
     checkpoints::git_lfs,
     checkpoints::damaged,
     checkpoints::other_model,
-    surroundings::write_refused,
-    surroundings::disk_full,
+    environment::write_refused,
+    environment::disk_full,
     data::missing_command,
     data::missing_data_set,
     data::empty_data_set,

@@ -35,7 +35,7 @@ pub struct RunFacts {
     pub memory_bytes: u64,
     /// Files and folders in the project with the name that the program did not find, relative to
     /// the root.
-    pub elsewhere: Vec<String>,
+    pub found_paths: Vec<String>,
     /// The last lines of output.
     pub output: Vec<String>,
     /// Completed iterations. `None` if unknown.

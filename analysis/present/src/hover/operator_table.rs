@@ -2,7 +2,7 @@
 
 use ridgeline_base::printable::shorten;
 use ridgeline_base::units;
-use ridgeline_operators::product_kernel::{ProductType, product_type};
+use ridgeline_operators::matmul_kernel::{MatmulType, matmul_type};
 use ridgeline_profile::{OperatorCost, Phase, Profile};
 
 use crate::page::{Page, count, name, text};
@@ -130,11 +130,11 @@ impl Rates {
         let roof = profile.device.attainable_roof().unwrap_or_default();
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
-        let mut gemms = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
+        let mut gemms = operator.kernels.iter().filter_map(|kernel| matmul_type(&kernel.name));
         let flops_roof = match gemms.next() {
             _ if is_half => roof.fp16_flops,
-            Some(ProductType::Half) => roof.fp16_flops,
-            Some(ProductType::Tf32) => roof.tf32_flops,
+            Some(MatmulType::Half) => roof.fp16_flops,
+            Some(MatmulType::Tf32) => roof.tf32_flops,
             _ => roof.fp32_flops,
         };
         let rate = |amount: Option<f64>, roof: Option<f64>| {

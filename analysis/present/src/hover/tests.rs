@@ -4,12 +4,12 @@ use super::*;
 use crate::fixture::{add_utilization, costs};
 use crate::terminal::{Style, summary};
 use ridgeline_compare::fixture::{TRAIN, profile};
-use ridgeline_diagnose::finding::{Cost, Place};
+use ridgeline_diagnose::finding::{Cost, SourceLine};
 use ridgeline_profile::MemoryByAge;
 
 fn at(today: &str, needle: &str) -> Option<Hover> {
     let (profile, costs, index) = costs(TRAIN, Some(today));
-    hover(&profile, Beside::default(), &costs, &index, today.find(needle).unwrap())
+    hover(&profile, HoverContext::default(), &costs, &index, today.find(needle).unwrap())
 }
 
 fn check(needle: &str, expected: Expect) {
@@ -91,10 +91,10 @@ fn the_loop() {
 #[test]
 fn the_loop_shows_when_memory_was_allocated() {
     let (mut profile, costs, index) = costs(TRAIN, None);
-    profile.memory.made =
+    profile.memory.by_age =
         MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
     let offset = index.text().find("for x, y").unwrap();
-    let shown = hover(&profile, Beside::default(), &costs, &index, offset).unwrap();
+    let shown = hover(&profile, HoverContext::default(), &costs, &index, offset).unwrap();
     let expected = "allocated: before the step 18 MB · data 12 MB · forward 90 MB\n";
     assert!(shown.plain.contains(expected), "{}", shown.plain);
     let page = summary(&profile, Style { color: false, width: 80 });
@@ -120,7 +120,7 @@ fn check_utilization(on_gpu: bool, needle: &str, expected: Expect) {
     let (mut profile, costs, index) = costs(TRAIN, None);
     add_utilization(&mut profile, on_gpu);
     let offset = index.text().find(needle).unwrap();
-    let shown = hover(&profile, Beside::default(), &costs, &index, offset);
+    let shown = hover(&profile, HoverContext::default(), &costs, &index, offset);
     expected.assert_eq(&shown.map_or("nothing".to_owned(), |hover| hover.plain));
 }
 
@@ -307,8 +307,11 @@ fn a_function_and_a_class() {
 fn finding(rule: &'static str) -> Finding {
     Finding {
         rule,
-        at: Place { path: "train.py".to_owned(), line: 3 },
-        related: vec![(Place { path: "net.py".to_owned(), line: 1 }, "it is made here".to_owned())],
+        at: SourceLine { path: "train.py".to_owned(), line: 3 },
+        related: vec![(
+            SourceLine { path: "net.py".to_owned(), line: 1 },
+            "it is made here".to_owned(),
+        )],
         message: "The convolution pads".to_owned(),
         why: "Pass `padding=0` to `Conv2d`.".to_owned(),
         cost: Some(Cost::time(5e6)),
@@ -321,7 +324,7 @@ fn finding(rule: &'static str) -> Finding {
 fn the_cost_is_followed_by_its_cause_and_the_fix() {
     let (profile, costs, index) = costs(TRAIN, None);
     let found = finding("layout-copies");
-    let context = Beside { findings: &[(&found, Some(&profile))], ..Beside::default() };
+    let context = HoverContext { findings: &[(&found, Some(&profile))], ..HoverContext::default() };
     let offset = index.text().find("conv(x)").unwrap();
     let shown = hover(&profile, context, &costs, &index, offset).unwrap();
     expect![[r#"
@@ -356,7 +359,7 @@ fn hovers_have_a_maximum_length() {
     let found: Vec<_> = found.iter().map(|one| (one, Some(&profile))).collect();
     let text = index.text();
     for findings in [&found[..0], &found[..1], &found[..]] {
-        let context = Beside { findings, ..Beside::default() };
+        let context = HoverContext { findings, ..HoverContext::default() };
         for (at, _) in text.match_indices('\n') {
             let Some(shown) = hover(&profile, context, &costs, &index, at) else { continue };
             let lines = shown.plain.lines().filter(|line| !line.is_empty()).count();

@@ -1,5 +1,5 @@
 use super::*;
-use ridgeline_diagnose::finding::{Cost, Place};
+use ridgeline_diagnose::finding::{Cost, SourceLine};
 use ridgeline_profile::{
     DeviceTime, FileFacts, FileId, IterationCost, LineCost, ModuleId, OperatorCost,
 };
@@ -92,7 +92,7 @@ fn documents_conform_to_the_schema() {
     check_schema(&document(&profile(), &[]));
     check_schema(&document(&Profile::default(), &[]));
     let finding = Finding {
-        related: vec![(Place::default(), "here".to_owned())],
+        related: vec![(SourceLine::default(), "here".to_owned())],
         cost: Some(Cost::time(2.0)),
         ..Finding::default()
     };
@@ -105,7 +105,7 @@ fn documents_conform_to_the_schema() {
 #[test]
 fn memory_is_split_by_time_of_allocation() {
     let mut profile = profile();
-    profile.memory.made = MemoryByAge { before: 5, phases: [0, 7, 1, 0, 0] };
+    profile.memory.by_age = MemoryByAge { before: 5, phases: [0, 7, 1, 0, 0] };
     let value = serde_json::to_value(document(&profile, &[])).expect("a document");
     let expected = serde_json::json!({"before": 5, "data": 0, "forward": 7, "backward": 1,
                                           "optimizer": 0, "other": 0});

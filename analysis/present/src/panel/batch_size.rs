@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Place, finite, name};
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_operators::range;
-use ridgeline_predict::batch_size::{Capacity, Curve, CurvePoint, Evidence, Whole};
+use ridgeline_predict::batch_size::{Capacity, Curve, CurvePoint, Evidence, IntegerRange};
 use ridgeline_profile::{FileId, Profile};
 
 /// The measurements and estimates at other batch sizes.
@@ -91,8 +91,8 @@ impl From<range::Range> for Range {
     }
 }
 
-impl From<Whole> for WholeRange {
-    fn from(whole: Whole) -> WholeRange {
+impl From<IntegerRange> for WholeRange {
+    fn from(whole: IntegerRange) -> WholeRange {
         WholeRange { low: whole.low, value: whole.value, high: whole.high }
     }
 }
@@ -122,7 +122,7 @@ impl BatchSizeEntry {
             site: sizes.site.as_ref().map(|site| SiteEntry::of(site, profile)),
             refusal: sizes.refusal.as_ref().map(sentence),
             points: points.unwrap_or_default().iter().map(Point::of).collect(),
-            capacity_bytes: sizes.capacity.map(Capacity::left),
+            capacity_bytes: sizes.capacity.map(Capacity::available_bytes),
             largest: largest.map(Into::into),
             saturation: saturation.map(Into::into),
         }

@@ -39,10 +39,10 @@ pub(super) struct PartEntry {
 }
 
 /// Returns the bottleneck of a profile. `None` if the iteration could not be replayed.
-pub(super) fn shown(profile: &Profile) -> Option<BottleneckEntry> {
+pub(super) fn bottleneck_entry(profile: &Profile) -> Option<BottleneckEntry> {
     let found = profile.bottleneck.as_ref()?;
     let on_gpu = found.gpu_busy.is_some();
-    let savings = bottleneck::shown(found).map(|saving| SavingEntry {
+    let savings = bottleneck::shown_savings(found).map(|saving| SavingEntry {
         cause: saving.cause.key(),
         label: bottleneck::label(saving.cause, on_gpu),
         at_most_share: finite(saving.share),

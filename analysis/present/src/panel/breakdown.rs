@@ -104,7 +104,7 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
         let facts = phase.map_or_else(Vec::new, |phase| explained::of_phase(phase, profile));
         let phase_node = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
         let root = tree.add(phase_node);
-        let mut without_line = profile.memory.made.get(phase);
+        let mut without_line = profile.memory.by_age.get(phase);
         for (file, path, lines) in files(profile) {
             let mut functions = HashMap::new();
             for line in lines {

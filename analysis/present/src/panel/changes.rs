@@ -50,14 +50,14 @@ pub enum Better {
 pub(super) struct Baselines<'a> {
     current: Option<&'a RunRecord>,
     /// The previous run.
-    pub last: Option<Earlier<'a>>,
+    pub last: Option<EarlierRun<'a>>,
     /// The latest earlier run of the text at HEAD.
-    pub head: Option<Earlier<'a>>,
+    pub head: Option<EarlierRun<'a>>,
 }
 
 /// An earlier run.
 #[derive(Clone, Debug)]
-pub(super) struct Earlier<'a> {
+pub(super) struct EarlierRun<'a> {
     pub record: &'a RunRecord,
     /// `None` if the costs of the run are not stored.
     comparison: Option<Comparison>,
@@ -71,7 +71,7 @@ impl<'a> Baselines<'a> {
             return Baselines::default();
         };
         let now = Run::of(profile);
-        let earlier = |record: &'a RunRecord, stored: Option<&Run>| Earlier {
+        let earlier = |record: &'a RunRecord, stored: Option<&Run>| EarlierRun {
             record,
             comparison: stored.map(|before| compare(before, &now)),
         };
@@ -124,7 +124,7 @@ impl Change {
     /// Returns the change of a number. `None` if the runs cannot be compared or the change is
     /// unknown.
     pub(super) fn of(
-        earlier: Option<&Earlier<'_>>,
+        earlier: Option<&EarlierRun<'_>>,
         number: impl Fn(&Comparison) -> Measure,
     ) -> Option<Change> {
         let comparison = earlier?.comparison.as_ref()?;

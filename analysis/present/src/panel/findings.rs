@@ -20,14 +20,14 @@ const MAX_SENTENCE: usize = 1000;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Most expensive first.
-    pub found: Vec<Found>,
+    pub found: Vec<PanelFinding>,
     /// The current activity, or why there are no findings: a sentence.
     pub message: Option<String>,
 }
 
 /// A finding and its edit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct PanelFinding {
     pub finding: Finding,
     /// Whether the edit that fixes it can be applied to the current text, or why not. `None` if
     /// there is no edit.
@@ -89,7 +89,7 @@ impl FindingsEntry {
 }
 
 impl Row {
-    fn of(found: &Found, profile: &Profile) -> Row {
+    fn of(found: &PanelFinding, profile: &Profile) -> Row {
         let finding = &found.finding;
         let known = |value: f64| Some(finite(value)).filter(|value| *value > 0.0);
         let related = finding.related.iter().take(MAX_RELATED);
@@ -141,7 +141,7 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ridgeline_diagnose::finding::{Cost, Place as At};
+    use ridgeline_diagnose::finding::{Cost, SourceLine as At};
     use ridgeline_optimize::rewrite::EditKind;
     use ridgeline_profile::FileFacts;
 
@@ -162,7 +162,7 @@ mod tests {
             is_measured: true,
         };
         let edit = Some(Err("the line has changed".to_owned()));
-        let mut findings = Findings { found: vec![Found { finding, edit }], message: None };
+        let mut findings = Findings { found: vec![PanelFinding { finding, edit }], message: None };
         let shown = serde_json::to_value(FindingsEntry::of(&findings, &profile)).expect("JSON");
         let row = &shown["rows"][0];
         assert_eq!((&row["severity"], &row["place"]["line"]), (&"warning".into(), &12.into()));

@@ -29,7 +29,7 @@ use ridgeline_profile::{FileId, Profile};
 pub use batch_size::{BatchSizes, Site};
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
-pub use findings::{Findings, Found};
+pub use findings::{Findings, PanelFinding};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -70,7 +70,7 @@ pub struct PanelInput<'a> {
     /// The stored costs of the run that `profile.since` identifies as the text at HEAD.
     pub head: Option<&'a Run>,
     /// The comparison of the profile with other devices, with the user's prices.
-    pub elsewhere: Option<&'a Comparison>,
+    pub device_comparison: Option<&'a Comparison>,
     /// The batch-size sweep.
     pub batch_sizes: Option<&'a BatchSizes>,
     /// The predictions of optimizations.
@@ -164,7 +164,7 @@ impl Predictions {
     fn of(input: &PanelInput<'_>) -> Option<Predictions> {
         let sizes = input.batch_sizes;
         let batch_size = sizes.map(|sizes| batch_size::BatchSizeEntry::of(sizes, input.profile));
-        let devices = input.elsewhere.map(Devices::of);
+        let devices = input.device_comparison.map(Devices::of);
         let is_known = batch_size.is_some() || devices.is_some();
         is_known.then_some(Predictions { batch_size, devices })
     }
@@ -284,8 +284,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             head: head.map(|head| baselines.describe_head(head.record)),
             head_unix_ms: head.map(|head| head.record.when_unix_ms),
         },
-        ranks: ranks::shown(profile),
-        bottleneck: bottleneck::shown(profile),
+        ranks: ranks::ranks_entry(profile),
+        bottleneck: bottleneck::bottleneck_entry(profile),
         utilization: bottleneck::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),

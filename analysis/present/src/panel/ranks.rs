@@ -54,7 +54,7 @@ struct RankTime {
 }
 
 /// Returns the ranks of a profile. `None` if there is only one.
-pub(super) fn shown(profile: &Profile) -> Option<RanksEntry> {
+pub(super) fn ranks_entry(profile: &Profile) -> Option<RanksEntry> {
     let ranks: &Ranks = profile.ranks.as_deref()?;
     let files: HashMap<&str, FileId> =
         profile.files.iter().map(|file| file.path.as_str()).zip((0..).map(FileId)).collect();
@@ -65,8 +65,8 @@ pub(super) fn shown(profile: &Profile) -> Option<RanksEntry> {
         name: format!("{}:{}", name(&line.path), line.line),
         place: files.get(line.path.as_str()).and_then(|file| Place::of(profile, *file, line.line)),
         mean_ns: whole(line.total_ns.mean),
-        least: rank_time(line.total_ns.least),
-        most: rank_time(line.total_ns.most),
+        least: rank_time(line.total_ns.min),
+        most: rank_time(line.total_ns.max),
     };
     Some(RanksEntry {
         world_size: ranks.world_size,
@@ -131,7 +131,7 @@ mod tests {
             ..Profile::default()
         };
         profile.iteration.time_ns = 1000.0;
-        let shown = serde_json::to_value(shown(&profile).expect("ranks")).expect("JSON");
+        let shown = serde_json::to_value(ranks_entry(&profile).expect("ranks")).expect("JSON");
         assert_eq!(shown["world_size"], 2);
         assert_eq!(
             shown["ranks"][1],
@@ -147,6 +147,6 @@ mod tests {
 
     #[test]
     fn a_single_rank_is_not_listed() {
-        assert_eq!(shown(&Profile::default()), None);
+        assert_eq!(ranks_entry(&Profile::default()), None);
     }
 }

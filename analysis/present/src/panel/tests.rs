@@ -213,7 +213,7 @@ fn nodes_beyond_the_limit_count_as_self_cost_of_their_parents() {
         PhaseTimes { forward: 50_000.0 * 50_001.0 / 2.0, ..Default::default() };
     profile.iteration.time_ns = profile.iteration.phases.total();
     profile.memory.peak_bytes = 500_000;
-    profile.memory.made = MemoryByAge { before: 200_000, phases: [0, 300_000, 0, 0, 0] };
+    profile.memory.by_age = MemoryByAge { before: 200_000, phases: [0, 300_000, 0, 0, 0] };
     let document = document_of(&profile, &[], &[]);
     assert_trees(&document);
     for (key, left_out) in [("line", 31_001), ("phase", 82_002)] {

@@ -10,7 +10,7 @@ use ridgeline_base::printable::{clean, shorten};
 use ridgeline_operators::range;
 use ridgeline_optimize::accuracy::{Accuracy, Pair, accuracy};
 use ridgeline_optimize::optimization::Prediction;
-use ridgeline_optimize::ranking::Refused;
+use ridgeline_optimize::ranking::Inapplicable;
 use ridgeline_optimize::recompute_curve::Point;
 use ridgeline_optimize::study::{Study, optimization};
 use ridgeline_profile::{FileId, Profile};
@@ -68,7 +68,7 @@ struct Row {
     notes: Vec<String>,
     edit: Edit,
     research: bool,
-    measured: Option<Measured>,
+    measured: Option<MeasuredEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,7 +78,7 @@ struct Edit {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Measured {
+struct MeasuredEntry {
     before_ns: f64,
     time_ns: f64,
     speedup: Option<f64>,
@@ -189,14 +189,14 @@ impl Row {
             notes: prediction.notes.iter().take(MAX_ENTRIES).map(|note| sentence(note)).collect(),
             edit,
             research: prediction.is_research,
-            measured: measured.map(Measured::of),
+            measured: measured.map(MeasuredEntry::of),
         }
     }
 }
 
-impl Measured {
-    fn of(pair: &Pair) -> Measured {
-        Measured {
+impl MeasuredEntry {
+    fn of(pair: &Pair) -> MeasuredEntry {
+        MeasuredEntry {
             before_ns: rounded(pair.measured.before_ns),
             time_ns: rounded(pair.measured.after_ns),
             speedup: pair.measured.speedup(),
@@ -219,7 +219,7 @@ impl Combination {
 }
 
 impl Refusal {
-    fn of(refused: &Refused) -> Refusal {
+    fn of(refused: &Inapplicable) -> Refusal {
         Refusal { name: refused.name, title: refused.title, why: sentence(&refused.why) }
     }
 }

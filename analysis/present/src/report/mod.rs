@@ -22,7 +22,7 @@ use ridgeline_base::printable::clean;
 use ridgeline_profile::Profile;
 
 /// The maximum number of timeline spans in a report, so that browsers open it quickly.
-pub const MOST_SPANS: usize = 20_000;
+pub const MAX_SPANS: usize = 20_000;
 
 /// The input of a report.
 #[derive(Clone, Copy, Debug)]

@@ -83,7 +83,7 @@ impl Page<'_> {
         let verdict = bottleneck::verdict(found, profile);
         let _ = writeln!(self.html, "<p>{}</p>", text(&verdict));
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
-        for saving in bottleneck::shown(found) {
+        for saving in bottleneck::shown_savings(found) {
             let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
             self.bar_row(label, &units::duration(saving.time_ns), saving.share, "");
         }

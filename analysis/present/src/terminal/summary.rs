@@ -89,7 +89,7 @@ impl Summary<'_> {
                 if profile.iteration.slow.is_some() { "; of a typical iteration" } else { "" };
             self.section("Bottleneck", &format!("{}{scope}", bottleneck::SAVINGS_NOTE));
             self.line(&format!("  {}", bottleneck::verdict(found, profile)));
-            for saving in bottleneck::shown(found) {
+            for saving in bottleneck::shown_savings(found) {
                 let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
                 self.bar_line(label, &units::duration(saving.time_ns), saving.share, HOT);
             }

@@ -151,15 +151,15 @@ impl Page {
             self.fact("launching", overhead.host_ns as f64, None, &about);
         }
         if gpu.streams.len() > 1 {
-            const SHOWN: usize = 8;
-            for stream in gpu.streams.iter().take(SHOWN) {
+            const MAX_ROWS: usize = 8;
+            for stream in gpu.streams.iter().take(MAX_ROWS) {
                 let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
                 let name = format!("  stream {}", number(stream.stream));
                 let text = counted(stream.activities, "activity", "activities");
                 let share = share_of_span(stream.busy_ns);
                 self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &text);
             }
-            self.left_out(gpu.streams.len(), SHOWN, "streams");
+            self.left_out(gpu.streams.len(), MAX_ROWS, "streams");
         }
     }
 

@@ -23,7 +23,7 @@ const FOLDER: &str = "evaluate-lists";
 /// Incremented when the list for the same request changes.
 const GENERATION: u32 = 2;
 /// The number of folders of other versions that are kept.
-const FOLDERS_KEPT: usize = 2;
+const MAX_FOLDERS: usize = 2;
 /// The time limit for one model.
 const MODEL_LIMIT: Duration = Duration::from_secs(120);
 /// The address space limit for one model. Weights are never written, so they use no physical
@@ -271,7 +271,7 @@ fn forget_others(parent: &Path, own: &Path) {
         .map(|path| (fs::metadata(&path).and_then(|found| found.modified()).ok(), path))
         .collect();
     others.sort();
-    let extra = others.len().saturating_sub(FOLDERS_KEPT);
+    let extra = others.len().saturating_sub(MAX_FOLDERS);
     for (_, path) in others.into_iter().take(extra) {
         if let Err(error) = fs::remove_dir_all(&path) {
             tracing::warn!("{}: {error}", path.display());

@@ -39,7 +39,7 @@ pub(super) struct Reply {
 
 /// Why a tool may not run code now.
 #[derive(Debug)]
-pub(super) enum Denied {
+pub(super) enum ConsentError {
     /// The client has to put this question to its user, and to call again with the answer.
     Ask(Box<InputRequiredResult>),
     /// The user said no, or cannot be asked.
@@ -60,10 +60,10 @@ impl Consent {
         what: &str,
         reply: Reply,
         context: &RequestContext<RoleServer>,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), ConsentError> {
         match self.decision(root) {
             Decision::Allowed => return Ok(()),
-            Decision::Refused => return Err(Denied::Refused(refused(root))),
+            Decision::Refused => return Err(ConsentError::Refused(refused(root))),
             Decision::Unknown => {}
         }
         let question = question(root, what);
@@ -74,7 +74,7 @@ impl Consent {
         let can_ask =
             context.client_capabilities().is_some_and(|client| client.elicitation.is_some());
         let answer = if !can_ask {
-            return Err(Denied::Refused(cannot_ask(root)));
+            return Err(ConsentError::Refused(cannot_ask(root)));
         } else if returns_questions {
             let state = root.to_string_lossy().into_owned();
             let answers = reply.responses.filter(|_| reply.state.as_ref() == Some(&state));
@@ -84,7 +84,7 @@ impl Consent {
                     let question = InputRequest::Elicitation(ElicitRequest::new(question));
                     let requests = InputRequests::from([(QUESTION.to_owned(), question)]);
                     let ask = InputRequiredResult::new(Some(requests), Some(state));
-                    return Err(Denied::Ask(Box::new(ask)));
+                    return Err(ConsentError::Ask(Box::new(ask)));
                 }
             }
         } else {
@@ -100,9 +100,9 @@ impl Consent {
             }
             Some(Answer::Never) => {
                 self.decide(root, false);
-                Err(Denied::Refused(refused(root)))
+                Err(ConsentError::Refused(refused(root)))
             }
-            None => Err(Denied::Refused(Failure::failed(
+            None => Err(ConsentError::Refused(Failure::failed(
                 format!("the user did not allow to run code in {}", root.display()),
                 "Use the tools that read the latest run, or ask the user",
             ))),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::present::patch::unified_diff;
 use ridgeline_analysis::python::SourceIndex;
@@ -11,7 +11,7 @@ use ridgeline_analysis::python::semantics::{Entry, Project as _};
 
 use crate::batch::Sources;
 use crate::documents::real_path;
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::findings::entry::entry_of;
 use crate::profiler::Profiled;
 use crate::what_if::worker_count;
@@ -35,13 +35,17 @@ impl Program {
     }
 
     /// The patch that fixes a finding, or why there is none. `None` if the finding has no automatic fix.
-    pub(super) fn fix(&self, finding: &Finding, kept: &Kept) -> Option<Result<String, String>> {
+    pub(super) fn fix(
+        &self,
+        finding: &Finding,
+        set: &FindingSet,
+    ) -> Option<Result<String, String>> {
         let kind = finding.fix?;
         let path = finding.at.path.as_str();
-        let today = self.sources.text(path).map(SourceIndex::new);
-        let line = today
-            .zip(kept.then(path))
-            .and_then(|(index, then)| Today::new(then, &index).line(finding.at.line));
+        let index = self.sources.text(path).map(SourceIndex::new);
+        let line = index
+            .zip(set.fingerprint_of(path))
+            .and_then(|(index, then)| CurrentText::new(then, &index).line(finding.at.line));
         let Some(line) = line else {
             return Some(Err("the line has changed since it was measured".to_owned()));
         };

@@ -9,7 +9,7 @@ use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::present::cost_map::CostMap;
-use ridgeline_analysis::present::hover::{Beside, hover};
+use ridgeline_analysis::present::hover::{HoverContext, hover};
 use ridgeline_analysis::present::terminal::{self, Style};
 use ridgeline_analysis::present::{compare as comparison, devices, findings as pages, what_ifs};
 use rmcp::handler::server::tool::{InputResponses, RequestState};
@@ -27,13 +27,13 @@ use super::super::{compare as runs, predict, profile, run, whatif};
 use super::arguments::{
     CompareArgs, CostsArgs, LineArgs, OptimizationArgs, PredictArgs, ProfileArgs, ProjectArgs,
 };
-use super::consent::{Consent, Denied, Reply};
+use super::consent::{Consent, ConsentError, Reply};
 use super::edits::Program;
 use super::progress;
 use crate::config::DeviceChoice;
 use crate::documents::real_path;
 use crate::findings;
-use crate::findings::{Kept, in_text};
+use crate::findings::{FindingSet, in_text};
 use crate::pipeline::{Overrides, Pipeline, Plan, Request};
 use crate::profiler::Profiled;
 use crate::store::Store;
@@ -121,15 +121,15 @@ impl Tools {
         let profiled = self.run(&args, Reply { state, responses }, &context).await;
         let profiled = match profiled {
             Ok(profiled) => profiled,
-            Err(Denied::Ask(question)) => return (*question).into(),
-            Err(Denied::Refused(failure)) => return response(Err(failure)),
+            Err(ConsentError::Ask(question)) => return (*question).into(),
+            Err(ConsentError::Refused(failure)) => return response(Err(failure)),
         };
         answered(move || {
             let latest = Latest::of(profiled);
             let mut text =
                 latest.heading() + "\n" + &terminal::summary(&latest.profiled.profile, STYLE);
-            let (kept, why) = found(&latest.profiled);
-            text += &pages::page(&kept.findings, &latest.profiled.profile, STYLE, false);
+            let (findings, why) = found(&latest.profiled);
+            text += &pages::page(&findings.findings, &latest.profiled.profile, STYLE, false);
             text += &why;
             Ok(text)
         })
@@ -168,17 +168,17 @@ impl Tools {
             let (at, source) = latest.source(&args.file)?;
             let profile = &latest.profiled.profile;
             let costs = CostMap::build(profile, at, &source);
-            let kept = [Arc::new(found(&latest.profiled).0)];
+            let findings = [Arc::new(found(&latest.profiled).0)];
             let file = latest.profiled.files.get(at.0 as usize).and_then(Option::as_ref);
             let file = file.and_then(|file| file.canonicalize().ok()).unwrap_or_default();
-            let placed = in_text(&kept, &file, &source, Severity::Hint);
+            let placed = in_text(&findings, &file, &source, Severity::Hint);
             let here = placed
                 .iter()
                 .filter(|one| (one.statement.0..=one.statement.1).contains(&args.line));
             let here: Vec<_> = here.map(|one| (one.finding, one.profile())).collect();
-            let beside = Beside { findings: &here, ..Beside::default() };
+            let hover_context = HoverContext { findings: &here, ..HoverContext::default() };
             let offset = source.code_on_line(args.line).start;
-            let page = hover(profile, beside, &costs, &source, offset);
+            let page = hover(profile, hover_context, &costs, &source, offset);
             page.map(|page| page.plain).ok_or_else(|| {
                 Failure::failed(
                     format!("line {} of {} has no measured cost", args.line, printable(&args.file)),
@@ -194,17 +194,17 @@ impl Tools {
     #[tool(annotations(title = "Findings with patches", read_only_hint = true))]
     async fn findings(&self, Parameters(args): Parameters<ProjectArgs>) -> CallToolResponse {
         self.read(args.path, |_, latest| {
-            let (kept, why) = found(&latest.profiled);
+            let (findings, why) = found(&latest.profiled);
             let profile = &latest.profiled.profile;
             let program = Program::of(&latest.profiled);
             let mut text = String::new();
-            for (at, finding) in kept.findings.iter().enumerate() {
+            for (at, finding) in findings.findings.iter().enumerate() {
                 let name = severity(finding, Some(profile)).name();
                 let place = format!("{}:{}", finding.at.path, finding.at.line);
                 let _ = writeln!(text, "## {} {} ({name})", finding.rule, printable(&place));
-                let _ = writeln!(text, "{}", pages::told(finding, Some(profile)));
+                let _ = writeln!(text, "{}", pages::plain_text(finding, Some(profile)));
                 let patch = match &program {
-                    Ok(program) if at < MAX_PATCHES => program.fix(finding, &kept),
+                    Ok(program) if at < MAX_PATCHES => program.fix(finding, &findings),
                     _ => None,
                 };
                 match patch {
@@ -218,7 +218,7 @@ impl Tools {
                 }
                 text.push('\n');
             }
-            if kept.findings.is_empty() && why.is_empty() {
+            if findings.findings.is_empty() && why.is_empty() {
                 text += "No findings.\n";
             }
             Ok(text + &why)
@@ -231,9 +231,9 @@ impl Tools {
     #[tool(annotations(title = "Predict optimizations", read_only_hint = true))]
     async fn optimizations(&self, Parameters(args): Parameters<ProjectArgs>) -> CallToolResponse {
         self.read(args.path, |store, latest| {
-            let subject =
-                what_if::subject(&latest.profiled).map_err(|why| Failure::failed(why, ""))?;
-            let study = what_if::study_of(&latest.profiled, &subject, Some(store));
+            let recorded_run =
+                what_if::recorded_run(&latest.profiled).map_err(|why| Failure::failed(why, ""))?;
+            let study = what_if::study_of(&latest.profiled, &recorded_run, Some(store));
             let study = study.map_err(|why| Failure::failed(why, ""))?;
             let with_patch = EditKind::ALL.map(EditKind::name).join(", ");
             Ok(format!(
@@ -251,7 +251,7 @@ impl Tools {
         Parameters(args): Parameters<OptimizationArgs>,
     ) -> CallToolResponse {
         self.read(args.path, move |_, latest| {
-            let kind = EditKind::of_name(&args.name).ok_or_else(|| {
+            let kind = EditKind::from_name(&args.name).ok_or_else(|| {
                 let known = EditKind::ALL.map(EditKind::name).join(", ");
                 Failure::usage(
                     format!("`{}` has no automatic edit", printable(&args.name)),
@@ -283,8 +283,8 @@ impl Tools {
     ) -> CallToolResponse {
         match self.measure(&args, Reply { state, responses }, &context).await {
             Ok(text) => response(Ok(text)),
-            Err(Denied::Ask(question)) => (*question).into(),
-            Err(Denied::Refused(failure)) => response(Err(failure)),
+            Err(ConsentError::Ask(question)) => (*question).into(),
+            Err(ConsentError::Refused(failure)) => response(Err(failure)),
         }
     }
 
@@ -293,8 +293,8 @@ impl Tools {
     async fn predict_gpus(&self, Parameters(args): Parameters<PredictArgs>) -> CallToolResponse {
         self.read(args.path, move |_, latest| {
             let (mut table, _) = known_devices::of_project(&latest.profiled.root);
-            let wanted = if args.gpus.is_empty() { vec!["all".to_owned()] } else { args.gpus };
-            let chosen = predict::choose(&wanted, &mut table)?;
+            let gpus = if args.gpus.is_empty() { vec!["all".to_owned()] } else { args.gpus };
+            let chosen = predict::choose(&gpus, &mut table)?;
             let recording = latest.profiled.recording.as_deref();
             let recording =
                 recording.ok_or_else(|| Failure::failed("the run left no recording", ""))?;
@@ -327,17 +327,18 @@ impl Tools {
         args: &ProfileArgs,
         reply: Reply,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Profiled, Denied> {
-        let target = Target::of(args.path.as_deref().map(Path::new)).map_err(Denied::Refused)?;
+    ) -> Result<Profiled, ConsentError> {
+        let target =
+            Target::of(args.path.as_deref().map(Path::new)).map_err(ConsentError::Refused)?;
         let device = args
             .device
             .as_deref()
             .map(profile::parse_device)
             .transpose()
-            .map_err(Denied::Refused)?;
+            .map_err(ConsentError::Refused)?;
         let request = request(&target, &args.arguments, device);
         let Shared { pipeline, consent, machine, .. } = &*self.shared;
-        let failed = |outcome| Denied::Refused(run::failure_of(outcome));
+        let failed = |outcome| ConsentError::Refused(run::failure_of(outcome));
         // Planning reads files only. The question names what would run.
         let plan = pipeline.plan(request).await.map_err(failed)?;
         consent.permit(&real_path(&target.root), &described(&plan), reply, context).await?;
@@ -346,7 +347,7 @@ impl Tools {
             pipeline.run(&plan, &progress, &context.ct).await
         })
         .await;
-        run::measured(outcome).map_err(Denied::Refused)
+        run::measured(outcome).map_err(ConsentError::Refused)
     }
 
     /// Asks for consent and measures an optimization of the latest run.
@@ -355,19 +356,20 @@ impl Tools {
         args: &OptimizationArgs,
         reply: Reply,
         context: &RequestContext<RoleServer>,
-    ) -> Result<String, Denied> {
-        let target = Target::of(args.path.as_deref().map(Path::new)).map_err(Denied::Refused)?;
+    ) -> Result<String, ConsentError> {
+        let target =
+            Target::of(args.path.as_deref().map(Path::new)).map_err(ConsentError::Refused)?;
         let Shared { store, pipeline, consent, machine } = &*self.shared;
         let names =
-            whatif::measurable(std::slice::from_ref(&args.name)).map_err(Denied::Refused)?;
+            whatif::measurable(std::slice::from_ref(&args.name)).map_err(ConsentError::Refused)?;
         let name = names.first().copied().unwrap_or_default();
         let plan = pipeline.plan(request(&target, &[], None)).await;
-        let plan = plan.map_err(|outcome| Denied::Refused(run::failure_of(outcome)))?;
+        let plan = plan.map_err(|outcome| ConsentError::Refused(run::failure_of(outcome)))?;
         consent.permit(&real_path(&target.root), &described(&plan), reply, context).await?;
         let _held = machine.lock().await;
-        let failed = |why: String| Denied::Refused(Failure::failed(why, ""));
+        let failed = |why: String| ConsentError::Refused(Failure::failed(why, ""));
         let (profiled, _) = pipeline.reusable(&plan).await.ok_or_else(|| {
-            Denied::Refused(Failure::failed(
+            ConsentError::Refused(Failure::failed(
                 "the source has changed since the latest run",
                 "Call `profile` first",
             ))
@@ -375,17 +377,17 @@ impl Tools {
         let profiled = Arc::new(profiled);
         let (known, at_hand) = (store.clone(), profiled.clone());
         let study = tokio::task::spawn_blocking(move || {
-            let subject = what_if::subject(&at_hand)?;
-            what_if::study_of(&at_hand, &subject, Some(&known))
+            let recorded_run = what_if::recorded_run(&at_hand)?;
+            what_if::study_of(&at_hand, &recorded_run, Some(&known))
         });
         let study = study.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         let pair = progress::forwarded(context, async |progress| {
             whatif::measured_pair(pipeline, &plan, &profiled, &study, name, &progress, &context.ct)
                 .await
         });
-        let pair = pair.await.map_err(Denied::Refused)?;
-        let kept = what_if::pairs::add(store, &profiled.root, &pair);
-        let note = kept.err().map(|why| format!("note: this measurement was not saved: {why}\n"));
+        let pair = pair.await.map_err(ConsentError::Refused)?;
+        let saved = what_if::pairs::add(store, &profiled.root, &pair);
+        let note = saved.err().map(|why| format!("note: this measurement was not saved: {why}\n"));
         Ok(what_ifs::measured(&[pair], None) + &note.unwrap_or_default())
     }
 }
@@ -415,14 +417,16 @@ fn request(target: &Target, arguments: &[String], device: Option<DeviceChoice>) 
 /// The program of a plan as the user is asked about it. A launcher may reach other machines, so it is named.
 fn described(plan: &Plan) -> String {
     let launcher = plan.launched_by.as_ref().map(|launcher| format!(" with `{launcher}`"));
-    plan.shown() + &launcher.unwrap_or_default()
+    plan.display() + &launcher.unwrap_or_default()
 }
 
 /// The findings of a run, or a sentence that says why there are none.
-fn found(profiled: &Profiled) -> (Kept, String) {
-    match what_if::subject(profiled) {
-        Ok(subject) => (findings::of_subject(profiled, &subject), String::new()),
-        Err(why) => (Kept::default(), format!("Findings are not available: {}\n", printable(&why))),
+fn found(profiled: &Profiled) -> (FindingSet, String) {
+    match what_if::recorded_run(profiled) {
+        Ok(recorded_run) => (findings::of_recorded_run(profiled, &recorded_run), String::new()),
+        Err(why) => {
+            (FindingSet::default(), format!("Findings are not available: {}\n", printable(&why)))
+        }
     }
 }
 

@@ -30,7 +30,7 @@ impl GraphBuilder {
         task
     }
 
-    fn product(&mut self, element: ElementType, tasks: &[TaskId]) {
+    fn matmul(&mut self, element: ElementType, tasks: &[TaskId]) {
         let tensor = || Tensor::new(element, &[10, 10]);
         let inputs = vec![Arg::Tensor(tensor()), Arg::Tensor(tensor())];
         let place = self.0.operators.len() as u32;
@@ -41,7 +41,7 @@ impl GraphBuilder {
         }
     }
 
-    fn measured(self, profile: &Profile) -> Measured {
+    fn measured(self, profile: &Profile) -> UtilizationMetrics {
         let schedule = simulate::steady(&self.0).expect("it runs");
         let (graph, measured_ns) = (self.0, schedule.iteration_ns);
         let notes = Vec::new();
@@ -69,15 +69,15 @@ fn profile() -> Profile {
 #[test]
 fn a_matrix_multiplication_on_tensor_cores() {
     let mut builder = GraphBuilder::default();
-    let product = builder.on_gpu(7, TaskKind::Kernel, "ampere_fp16_s16816gemm", 300.0);
+    let matmul = builder.on_gpu(7, TaskKind::Kernel, "ampere_fp16_s16816gemm", 300.0);
     let order = builder.on_gpu(7, TaskKind::Kernel, "order", 100.0);
-    builder.product(ElementType::Float16, &[product, order]);
+    builder.matmul(ElementType::Float16, &[matmul, order]);
     let found = builder.measured(&profile());
     let whole = found.metrics.whole;
     // 2000 operations and 600 bytes in 400 ns, 300 of them for the matrix multiplication.
-    assert_eq!(whole.half, Done { amount: 2000.0, time_ns: 400.0 });
-    assert_eq!(whole.moved, Done { amount: 600.0, time_ns: 400.0 });
-    assert_eq!((whole.fp32, whole.tf32), (Done::default(), Done::default()));
+    assert_eq!(whole.half, MeasuredWork { amount: 2000.0, time_ns: 400.0 });
+    assert_eq!(whole.moved, MeasuredWork { amount: 600.0, time_ns: 400.0 });
+    assert_eq!((whole.fp32, whole.tf32), (MeasuredWork::default(), MeasuredWork::default()));
     assert_eq!(whole.half.of_peak(Some(10e9)), Some(0.5));
     assert_eq!(whole.tensor_cores(), Some(1.0));
     assert_eq!(whole.occupancy(), Some((0.25 * 300.0 + 0.75 * 100.0) / 400.0));
@@ -100,8 +100,8 @@ fn the_type_of_a_matrix_multiplication() {
         (ElementType::Float64, "volta_dgemm_64x64_nn", [0.0; 3]),
     ] {
         let mut builder = GraphBuilder::default();
-        let product = builder.on_gpu(7, TaskKind::Kernel, kernel, 300.0);
-        builder.product(element, &[product]);
+        let matmul = builder.on_gpu(7, TaskKind::Kernel, kernel, 300.0);
+        builder.matmul(element, &[matmul]);
         let whole = builder.measured(&profile()).metrics.whole;
         let amounts = [whole.fp32.amount, whole.tf32.amount, whole.half.amount];
         assert_eq!(amounts, expected, "{kernel}");
@@ -129,8 +129,8 @@ fn copies_by_direction() {
         builder.0.task_mut(copy).expect("a copy").bytes = Some(bytes);
     }
     let whole = builder.measured(&profile()).metrics.whole;
-    let copied = |bytes| Copied { calls: 1.0, bytes, time_ns: 20.0 };
-    let twice = Copied { calls: 2.0, bytes: 8.0, time_ns: 40.0 };
+    let copied = |bytes| CopyTotals { calls: 1.0, bytes, time_ns: 20.0 };
+    let twice = CopyTotals { calls: 2.0, bytes: 8.0, time_ns: 40.0 };
     assert_eq!((whole.to_device, whole.to_host), (twice, copied(3.0)));
 }
 
@@ -138,12 +138,12 @@ fn copies_by_direction() {
 fn unknown_kernel_names_make_tensor_core_use_unknown() {
     let part = Utilization {
         tensor_core_ns: 60.0,
-        other_product_ns: 20.0,
-        unknown_product_ns: 20.0,
+        other_matmul_ns: 20.0,
+        unknown_matmul_ns: 20.0,
         ..Utilization::default()
     };
     assert_eq!(part.tensor_cores(), Some(0.75));
-    let unknown = Utilization { unknown_product_ns: 21.0, ..part };
+    let unknown = Utilization { unknown_matmul_ns: 21.0, ..part };
     assert_eq!(unknown.tensor_cores(), None);
     assert_eq!(Utilization::default().tensor_cores(), None);
 }
@@ -153,7 +153,7 @@ fn a_cpu_has_operators() {
     let mut builder = GraphBuilder::default();
     let operator =
         builder.push(&Resource::Host, Task::new(TaskKind::HostOperator, 80.0, Phase::Forward));
-    builder.product(ElementType::Float32, &[operator]);
+    builder.matmul(ElementType::Float32, &[operator]);
     let gap = Task::new(TaskKind::HostGap, 20.0, Phase::Forward);
     let mut within = gap;
     within.is_in_operator = true;
@@ -162,7 +162,7 @@ fn a_cpu_has_operators() {
     let found = builder.measured(&profile()).metrics;
     assert!(!found.on_gpu);
     assert_eq!((found.iteration_ns, found.whole.operator_ns), (120.0, 100.0));
-    assert_eq!(found.whole.fp32, Done { amount: 2000.0, time_ns: 80.0 });
+    assert_eq!(found.whole.fp32, MeasuredWork { amount: 2000.0, time_ns: 80.0 });
     assert_eq!((found.whole.busy_ns, found.whole.launches), (0.0, 0.0));
 }
 

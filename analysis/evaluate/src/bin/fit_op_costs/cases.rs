@@ -34,10 +34,10 @@ pub(crate) struct Case {
 }
 
 /// Most measurements are without TF32, and in half precision only if stated.
-const PLAIN: Options = Options { tf32_products: false, tf32_convolutions: false };
+const PLAIN: Options = Options { tf32_matmuls: false, tf32_convolutions: false };
 
 /// The containers of `lambda/` enable TF32 if the GPU supports it.
-const WITH_TF32: Options = Options { tf32_products: true, tf32_convolutions: true };
+const WITH_TF32: Options = Options { tf32_matmuls: true, tf32_convolutions: true };
 
 impl Case {
     pub(crate) fn plan_ns(&self, plan: &Plan, coefficients: &Coefficients) -> f64 {
@@ -309,7 +309,7 @@ const MAX_ROWS: usize = 120;
 const MIN_OF_SHORTEST: f64 = 8.0;
 
 /// Kernel time of the shortest row, in milliseconds.
-const SHORTEST_KERNEL_MS: f64 = 0.005;
+const MIN_KERNEL_MS: f64 = 0.005;
 
 /// Reads single operators in single precision.
 fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
@@ -339,7 +339,7 @@ fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
                 options: &PLAIN,
                 plans: vec![(plan, 1.0)],
                 is_step: false,
-                measured_ns: (time(row) - (shortest - SHORTEST_KERNEL_MS).max(0.0)) * 1e6,
+                measured_ns: (time(row) - (shortest - MIN_KERNEL_MS).max(0.0)) * 1e6,
                 weight: 0.03 * relevance(device),
             });
         }

@@ -105,7 +105,7 @@ pub(crate) fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
             list(&lists.join(ListRequest::Benchmark { model, batch, half }.file_name()))
         };
         let (Some(from), Some(to)) = (list_of(before), list_of(after)) else { continue };
-        let options = Options { tf32_products: true, tf32_convolutions: true };
+        let options = Options { tf32_matmuls: true, tf32_convolutions: true };
         let machine = Machine { device: gpu.device, options };
         let Some(program) = benchmark(&after.model) else { continue };
         let step_ns = |row: &LambdaRow| {

@@ -99,7 +99,7 @@ pub(crate) fn weights(operator: &Operator) -> impl Iterator<Item = &Tensor> {
 
 /// An output tensor: its type, and the call that produced it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Produced {
+pub(crate) struct OutputTensor {
     /// Whether it has the lower type.
     pub is_lower: bool,
     /// Number of the call.
@@ -149,7 +149,7 @@ pub(crate) struct Types {
     shapes: Vec<Vec<u64>>,
     numbers: HashMap<Vec<u64>, Shape>,
     /// By shape, the last two tensors. `None` if there is none.
-    produced: Vec<Option<(Produced, Produced)>>,
+    produced: Vec<Option<(OutputTensor, OutputTensor)>>,
 }
 
 impl Types {
@@ -204,7 +204,7 @@ impl Types {
     }
 
     /// Returns the tensor that an operator takes as an input.
-    pub(crate) fn of(&self, input: &Input) -> Produced {
+    pub(crate) fn of(&self, input: &Input) -> OutputTensor {
         let found =
             self.produced.get(input.shape.0 as usize).copied().flatten().unwrap_or_default();
         if input.is_earlier { found.1 } else { found.0 }
@@ -212,7 +212,7 @@ impl Types {
 
     /// Records the outputs of an operator.
     pub(crate) fn record_outputs(&mut self, tensors: &Tensors, is_lower: bool, call: u32) {
-        let produced = Produced { is_lower, call: Some(call) };
+        let produced = OutputTensor { is_lower, call: Some(call) };
         for shape in &tensors.outputs {
             if let Some(entry) = self.produced.get_mut(shape.0 as usize) {
                 *entry = Some((produced, entry.unwrap_or_default().0));

@@ -95,7 +95,7 @@ fn convolution(operator: &Operator, kind: ConvolutionKind, machine: &Machine<'_>
     }
     let transpose = by_pass("turning", "turning.backward");
     vec![
-        Part { kind: name, before_ns: time.product_ns().max(0.0), after_ns: time.channels_last_ns },
+        Part { kind: name, before_ns: time.matmul_ns().max(0.0), after_ns: time.channels_last_ns },
         Part::same(transpose, time.turning_ns),
         Part::same("bias", time.bias_ns),
     ]

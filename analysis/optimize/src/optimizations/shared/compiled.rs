@@ -49,7 +49,7 @@ pub fn of(
             Part::same(joining(family, operator), ns * (1.0 - extra_reads)),
             Part::same("read_besides", ns * extra_reads),
         ],
-        Fusion::Apart => vec![Part::same(apart(family), ns)],
+        Fusion::Apart => vec![Part::same(unfused_factor_name(family), ns)],
     }
 }
 
@@ -61,7 +61,7 @@ fn convolution(
 ) -> Vec<Part> {
     let time = ConvolutionTime::of(operator, machine);
     let bias = Part::same("bias_of_convolution", time.bias_ns);
-    let matmul_ns = time.product_ns();
+    let matmul_ns = time.matmul_ns();
     if time.is_channels_last {
         let name = if kind.is_depthwise() { "depthwise" } else { "already_channels_last" };
         return vec![Part::same(name, time.whole_ns - time.bias_ns), bias];
@@ -117,7 +117,7 @@ fn joining(family: Family, operator: &Operator) -> &'static str {
     }
 }
 
-fn apart(family: Family) -> &'static str {
+fn unfused_factor_name(family: Family) -> &'static str {
     match family {
         Family::Gemm => "product",
         Family::Attention => "attention",

@@ -89,8 +89,8 @@ fn is_cast(operator: &Operator) -> bool {
 /// Whether the output is small enough to be a weight. Even in the largest layers, weights have
 /// fewer elements than this.
 fn is_small(operator: &Operator) -> bool {
-    const MOST_ELEMENTS: f64 = 3e7;
-    operator.outputs.first().is_some_and(|output| output.elements() < MOST_ELEMENTS)
+    const MAX_ELEMENTS: f64 = 3e7;
+    operator.outputs.first().is_some_and(|output| output.elements() < MAX_ELEMENTS)
 }
 
 /// Returns the share of an operator's bytes that it reads from elsewhere than the kernel that it

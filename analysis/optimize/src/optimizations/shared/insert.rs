@@ -5,7 +5,7 @@ use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
 
 /// An operator that an optimization adds, with its device and host time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Added {
+pub(crate) struct AddedOperator {
     /// Index into [`Graph::operators`].
     pub operator: u32,
     /// Time of its work in nanoseconds.
@@ -28,7 +28,12 @@ impl Inserter {
     }
 
     /// Adds a call before another one. Returns its first host task.
-    pub(crate) fn before(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
+    pub(crate) fn before(
+        &mut self,
+        graph: &mut Graph,
+        at: &Call,
+        added: AddedOperator,
+    ) -> Option<TaskId> {
         let (first, work) = (*at.host.first()?, at.work.first().copied());
         let (host, kernel) = self.tasks(graph, first, at, added)?;
         let Some((kernel, first_kernel)) = kernel.zip(work) else {
@@ -42,7 +47,12 @@ impl Inserter {
     }
 
     /// Adds a call after another one. Returns its first host task.
-    pub(crate) fn after(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
+    pub(crate) fn after(
+        &mut self,
+        graph: &mut Graph,
+        at: &Call,
+        added: AddedOperator,
+    ) -> Option<TaskId> {
         let (last, work) = (*at.host.last()?, at.work.last().copied());
         let (host, kernel) = self.tasks(graph, last, at, added)?;
         let Some((kernel, last_kernel)) = kernel.zip(work) else {
@@ -61,7 +71,7 @@ impl Inserter {
         graph: &Graph,
         like: TaskId,
         at: &Call,
-        added: Added,
+        added: AddedOperator,
     ) -> Option<(Task, Option<Task>)> {
         let first_work = at.work.first().and_then(|id| graph.task(*id));
         let on_gpu = first_work.is_some_and(|task| !task.kind.is_host());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::autocast::{self, Input, Rule, Shape, Tensors, Types};
-use super::insert::{Added, Inserter};
+use super::insert::{AddedOperator, Inserter};
 use super::retyped::{cast, retyped};
 use super::{factors, mixed_precision, overhead};
 use crate::facts::{Facts, Variant};
@@ -26,7 +26,7 @@ const UNPROBED_UNCERTAINTY: f64 = 1.4;
 
 /// The changes to an iteration.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lowered {
+pub(crate) struct LoweringChanges {
     /// Indices of the calls that now run in the lower type.
     pub calls: Vec<usize>,
     /// Number of casts: kernels, or operators on a CPU.
@@ -40,7 +40,7 @@ pub(crate) fn lower(
     calls: &[Call],
     element: ElementType,
     bound: Bound,
-) -> Lowered {
+) -> LoweringChanges {
     let mut lowering = Lowering {
         facts,
         element,
@@ -57,7 +57,7 @@ pub(crate) fn lower(
         weights: HashSet::new(),
         backward: BTreeMap::new(),
         halved: HashSet::new(),
-        done: Lowered::default(),
+        done: LoweringChanges::default(),
         graph,
     };
     let in_model = |call: &Call| matches!(call.phase, Phase::Forward | Phase::Backward);
@@ -89,22 +89,22 @@ struct Lowering<'a, 'g> {
     machine_factor: f64,
     inserter: Inserter,
     /// By operator, computed at the first call.
-    known: Vec<Option<Rc<Known>>>,
+    known: Vec<Option<Rc<OperatorTypes>>>,
     types: Types,
     /// By operator: the operator in the lower type, and a factor on its time.
     lowered: HashMap<u32, (u32, f64)>,
-    added: HashMap<Cast, Added>,
+    added: HashMap<Cast, AddedOperator>,
     /// Weights cast so far, by module and shape.
     weights: HashSet<(Option<u32>, Shape)>,
     /// Casts of the backward pass, by module.
     backward: BTreeMap<Option<u32>, Vec<Cast>>,
     /// Calls whose outputs have the lower type.
     halved: HashSet<u32>,
-    done: Lowered,
+    done: LoweringChanges,
 }
 
 /// An operator as seen by autocast.
-struct Known {
+struct OperatorTypes {
     rule: Rule,
     /// Whether it takes an FP32 tensor.
     takes_full: bool,
@@ -112,13 +112,13 @@ struct Known {
 }
 
 impl Lowering<'_, '_> {
-    fn known(&mut self, operator: u32) -> Option<Rc<Known>> {
+    fn known(&mut self, operator: u32) -> Option<Rc<OperatorTypes>> {
         let slot = self.known.get_mut(operator as usize)?;
         if let Some(known) = slot {
             return Some(Rc::clone(known));
         }
         let operator = self.operators.get(operator as usize)?;
-        let known = Rc::new(Known {
+        let known = Rc::new(OperatorTypes {
             rule: autocast::rule(operator.base_name().unwrap_or_default(), self.on_gpu),
             takes_full: operator.input_tensors().any(|it| it.element == Some(Float32)),
             tensors: self.types.tensors(operator),
@@ -236,7 +236,7 @@ impl Lowering<'_, '_> {
         self.done.casts += 1;
     }
 
-    fn added(&mut self, (shape, from, to): Cast) -> Added {
+    fn added(&mut self, (shape, from, to): Cast) -> AddedOperator {
         let key = (shape, from, to);
         if let Some(known) = self.added.get(&key) {
             return *known;
@@ -245,7 +245,7 @@ impl Lowering<'_, '_> {
         let work_ns = overhead::work_ns(self.facts, &operator, self.machine_factor);
         self.graph.operators.push(operator);
         let operator = self.graph.operators.len() as u32 - 1;
-        let added = Added { operator, work_ns, host_ns: self.host_ns };
+        let added = AddedOperator { operator, work_ns, host_ns: self.host_ns };
         self.added.insert(key, added);
         added
     }

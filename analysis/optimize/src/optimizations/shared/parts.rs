@@ -87,7 +87,7 @@ impl ConvolutionTime {
     }
 
     /// Returns the part of [`ConvolutionTime::whole_ns`] spent on the matrix multiplication.
-    pub fn product_ns(&self) -> f64 {
+    pub fn matmul_ns(&self) -> f64 {
         self.whole_ns - self.turning_ns - self.bias_ns
     }
 }

@@ -35,7 +35,7 @@ pub fn cast(shape: &[u64], from: ElementType, to: ElementType) -> Operator {
 }
 
 /// Whether an operator multiplies matrices, including convolutions and attention.
-pub fn is_product(operator: &Operator) -> bool {
+pub fn is_matmul(operator: &Operator) -> bool {
     use ridgeline_operators::op_cost::{Family, work};
     matches!(
         work(operator).map(|work| work.family),

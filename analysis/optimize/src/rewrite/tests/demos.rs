@@ -27,7 +27,7 @@ fn check_demo(kind: EditKind, expected: Expect) {
     let mut shown = String::new();
     for files in ALL {
         let (texts, entry) = project(files);
-        let request = asked(kind);
+        let request = request_for(kind);
         let name = files[1].1.lines().next().unwrap_or_default();
         shown.push_str(&format!("#### {} {}\n", files[0].0, name));
         match rewrite(&texts, &entry, &request) {

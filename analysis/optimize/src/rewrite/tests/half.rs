@@ -118,7 +118,7 @@ fn a_function_that_takes_the_optimizer_as_a_parameter() {
     ];
     check_files(
         &files,
-        asked(BF16),
+        request_for(BF16),
         expect![[r#"
         == engine.py
         +import torch
@@ -133,7 +133,7 @@ fn a_function_that_takes_the_optimizer_as_a_parameter() {
     );
     check_files(
         &files,
-        asked(FP16),
+        request_for(FP16),
         expect![[r#"
         == train.py
              optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -14,10 +14,10 @@ const HEAD: &str = "import torch\nimport torch.nn.functional as F\nfrom torch im
 /// Returns the changed lines of a script, joined, or the reason of the refusal.
 fn result_of(kind: EditKind, script: &str) -> String {
     let (texts, entry) = project(&[("train.py", script)]);
-    match rewrite(&texts, &entry, &asked(kind)) {
+    match rewrite(&texts, &entry, &request_for(kind)) {
         Err(refusal) => format!("refused: {refusal}\n"),
         Ok(_) => {
-            let after = edited(&[("train.py", script)], asked(kind));
+            let after = edited(&[("train.py", script)], request_for(kind));
             let shown = changed_lines(script, &after["train.py"]);
             let new = shown.lines().filter_map(|line| line.strip_prefix('+'));
             new.map(|line| format!("{}\n", line.trim())).collect()
@@ -384,6 +384,6 @@ fn programs_that_save_states_get_a_note() {
         "{HEAD}m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ntorch.save(m.state_dict(), 'm.pt')\n"
     );
     let (texts, entry) = project(&[("train.py", &script)]);
-    let result = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
+    let result = rewrite(&texts, &entry, &request_for(BIAS)).expect("made");
     expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&result.notes.join("\n"));
 }

@@ -53,7 +53,7 @@ fn a_model_passed_as_an_argument() {
     ];
     check_files(
         &files,
-        asked(COMPILE),
+        request_for(COMPILE),
         expect![[r#"
         == main.py
              model = model.cuda()
@@ -63,7 +63,7 @@ fn a_model_passed_as_an_argument() {
     );
     check_files(
         &files,
-        asked(LAST),
+        request_for(LAST),
         expect![[r#"
             == main.py
                  model.load_weights(args.weights)
@@ -187,7 +187,7 @@ fn a_provider() {
     ];
     check_files(
         &files,
-        asked(LAST),
+        request_for(LAST),
         expect![[r#"
         == skyline_provider.py
          def skyline_model_provider():
@@ -262,7 +262,7 @@ fn checkpoints_of_repeated_blocks() {
     ];
     check_files(
         &files,
-        asked(EditKind::Checkpoint),
+        request_for(EditKind::Checkpoint),
         expect![[r#"
         == model.py
          from torch.nn import functional as F

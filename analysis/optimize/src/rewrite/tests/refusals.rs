@@ -181,7 +181,7 @@ fn a_syntax_error() {
     );
     let (texts, _) = project(&[("train.py", "")]);
     let entry = Entry { path: "other.py".to_owned(), ..Entry::default() };
-    let refused = rewrite(&texts, &entry, &asked(BF16));
+    let refused = rewrite(&texts, &entry, &request_for(BF16));
     assert_eq!(refused, Err(Refusal::NotUnderstood("other.py does not exist".to_owned())));
 }
 
@@ -198,7 +198,7 @@ proptest! {
         let mut cut: Vec<(&str, &str)> = files.to_vec();
         cut[0].1 = &text[from.min(to)..to];
         let (mut texts, entry) = project(&cut);
-        let request = asked(EditKind::ALL[kind]);
+        let request = request_for(EditKind::ALL[kind]);
         if let Ok(made) = rewrite(&texts, &entry, &request) {
             for file in &made.files {
                 let after = file.applied(&texts[&file.path]);
@@ -235,7 +235,7 @@ fn deeply_nested_expressions() {
             let (texts, entry) = project(&[("train.py", text.as_str())]);
             for kind in EditKind::ALL {
                 // Created or refused: both are fine.
-                let _ = rewrite(&texts, &entry, &asked(kind));
+                let _ = rewrite(&texts, &entry, &request_for(kind));
             }
         }
     }

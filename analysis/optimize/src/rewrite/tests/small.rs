@@ -94,7 +94,7 @@ fn arguments_follow_the_layout_of_the_call() {
         .iter()
         .map(|layout| {
             let script = format!("import torch\nopt = {layout}\n");
-            let after = edited(&[("train.py", &script)], asked(FUSED));
+            let after = edited(&[("train.py", &script)], request_for(FUSED));
             after["train.py"].trim_start_matches("import torch\nopt = ").to_owned()
         })
         .collect();
@@ -297,7 +297,7 @@ fn workers() {
     );
     // It generates the samples once, before workers start.
     let once = draws.replace("return self.rng.normal()", "return i");
-    let made = edited(&[("train.py", &once)], asked(WORKERS));
+    let made = edited(&[("train.py", &once)], request_for(WORKERS));
     assert!(made["train.py"].contains("num_workers=4"));
     check_refused(
         WORKERS,

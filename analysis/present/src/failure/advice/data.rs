@@ -77,7 +77,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let message = failed.failure.message.as_str();
     let name =
         failed.run.error.file.as_deref().or_else(|| between(message, "directory: '", "'"))?;
-    if let Some(existing) = failed.run.elsewhere.first() {
+    if let Some(existing) = failed.run.found_paths.first() {
         let folder = existing.strip_suffix(name).map(|folder| folder.trim_end_matches('/'));
         let fix = match folder {
             Some(folder) if !folder.is_empty() => run_in(failed, folder),

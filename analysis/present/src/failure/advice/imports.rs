@@ -66,7 +66,7 @@ pub(super) fn relative_import(failed: &Failed) -> Option<Advice> {
 /// The module is in the project, but not on Python's search path.
 pub(super) fn own_module(failed: &Failed) -> Option<Advice> {
     let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
-    let found = failed.run.elsewhere.first()?;
+    let found = failed.run.found_paths.first()?;
     // To import `data.loading` from `src/data/loading.py`, the search path needs `src`.
     let top = name.split('.').next().unwrap_or(name);
     let folder = match found.rsplit_once('/') {

@@ -202,7 +202,7 @@ fn packages() {
         assert!(text.contains(&format!(".venv/bin/python -m pip install {package}`")), "{text}");
     }
     let mut own = failure("ModuleNotFoundError", "No module named 'models'");
-    own.run.elsewhere = vec!["src/models".into()];
+    own.run.found_paths = vec!["src/models".into()];
     assert!(checked_advice(&own, "own-module").contains("PYTHONPATH=src "));
     let version = |error_type: &str, message: &str, name: &str, version: Option<&str>, expected| {
         let mut failure = failure(error_type, message);
@@ -415,7 +415,7 @@ fn docs_list_every_cause() {
         include_str!("imports.rs"),
         include_str!("network.rs"),
         include_str!("processes.rs"),
-        include_str!("surroundings.rs"),
+        include_str!("environment.rs"),
         include_str!("versions.rs"),
     ];
     let mut causes = 0;

@@ -20,27 +20,27 @@ const MAX_NAMES: usize = 64;
 
 /// The comments of a file that suppress findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comments(BTreeMap<u32, Comment>);
+pub struct SuppressionComments(BTreeMap<u32, SuppressionComment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Comment {
+struct SuppressionComment {
     /// `None` if it suppresses all findings.
     rules: Option<Vec<String>>,
     /// Whether nothing else stands on its line.
     is_own_line: bool,
 }
 
-impl Comment {
+impl SuppressionComment {
     fn is_about(&self, rule: &str) -> bool {
         self.rules.as_ref().is_none_or(|rules| rules.iter().any(|one| one == rule))
     }
 }
 
-impl Comments {
+impl SuppressionComments {
     /// Reads the comments. A string that looks like one does not count.
-    pub fn read(index: &SourceIndex) -> Comments {
+    pub fn read(index: &SourceIndex) -> SuppressionComments {
         let (text, mut found) = (index.text(), BTreeMap::new());
-        let Some(tree) = index.tree() else { return Comments::default() };
+        let Some(tree) = index.tree() else { return SuppressionComments::default() };
         for (at, _) in text.match_indices(MARK).take(MAX_COMMENTS) {
             let node = tree.root_node().descendant_for_byte_range(at, at + MARK.len());
             if node.is_none_or(|node| !node.is(Kind::Comment)) {
@@ -51,15 +51,18 @@ impl Comments {
             let rest = text.get(at + MARK.len()..).unwrap_or_default();
             let rest = rest.lines().next().unwrap_or_default();
             if let Some(rules) = parse_ignore(rest) {
-                found.insert(line, Comment { rules, is_own_line: whole.starts_with('#') });
+                found.insert(
+                    line,
+                    SuppressionComment { rules, is_own_line: whole.starts_with('#') },
+                );
             }
         }
-        Comments(found)
+        SuppressionComments(found)
     }
 
     /// Whether the findings of a rule are suppressed for a statement on these 1-based lines: by a
     /// comment at the end of one of them, or on a line of its own above the first.
-    pub fn silence(&self, rule: &str, first: u32, last: u32) -> bool {
+    pub fn suppresses(&self, rule: &str, first: u32, last: u32) -> bool {
         let within = self.0.range(first..=last.max(first));
         if within.into_iter().any(|(_, comment)| comment.is_about(rule)) {
             return true;
@@ -78,7 +81,7 @@ impl Comments {
 
 /// The edit that suppresses the findings of a rule at a 1-based line: the byte offset and the text
 /// to insert. Returns `None` if the line ends within a string.
-pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, String)> {
+pub fn suppression_edit(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, String)> {
     let (text, tree) = (index.text(), index.tree()?);
     let whole = index.lines().trimmed(text, line);
     let end = whole.end;
@@ -118,22 +121,22 @@ fn parse_ignore(rest: &str) -> Option<Option<Vec<String>>> {
 
 /// The findings that a project's configuration suppresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ignored(Vec<(String, Option<String>)>);
+pub struct ConfiguredSuppressions(Vec<(String, Option<String>)>);
 
-impl Ignored {
+impl ConfiguredSuppressions {
     /// Parses entries of the form `NAME` and `NAME:path/glob.py`. `*` means every rule; the path of
     /// a folder covers everything below it.
-    pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Ignored {
+    pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> ConfiguredSuppressions {
         let parts = entries.into_iter().map(|entry| match entry.split_once(':') {
             Some((rule, glob)) => (rule.trim().to_owned(), Some(glob.trim().to_owned())),
             None => (entry.trim().to_owned(), None),
         });
-        Ignored(parts.collect())
+        ConfiguredSuppressions(parts.collect())
     }
 
     /// Whether the findings of a rule are suppressed in a file. `path` is relative to the project's
     /// root, with `/` as separator.
-    pub fn silence(&self, rule: &str, path: &str) -> bool {
+    pub fn suppresses(&self, rule: &str, path: &str) -> bool {
         self.0.iter().any(|(name, glob)| {
             (name == "*" || name == rule)
                 && glob.as_deref().is_none_or(|glob| matches_path(glob, path))
@@ -208,13 +211,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &[(&str, u32)]) {
-        let comments = Comments::read(&SourceIndex::new(text));
+        let comments = SuppressionComments::read(&SourceIndex::new(text));
         let lines = u32::try_from(text.lines().count()).expect("small");
         let rules = ["hidden-sync", "tiny-kernels"];
         let found: Vec<(&str, u32)> = rules
             .into_iter()
             .flat_map(|rule| (1..=lines).map(move |line| (rule, line)))
-            .filter(|(rule, line)| comments.silence(rule, *line, *line))
+            .filter(|(rule, line)| comments.suppresses(rule, *line, *line))
             .collect();
         assert_eq!(found, expected, "{text}");
     }
@@ -264,21 +267,21 @@ mod tests {
     #[test]
     fn comment_at_the_end_of_a_multiline_statement() {
         let text = "b(\n    1,\n)  # ridgeline: ignore[hidden-sync]\n";
-        let comments = Comments::read(&SourceIndex::new(text));
-        assert!(comments.silence("hidden-sync", 1, 3));
-        assert!(!comments.silence("tiny-kernels", 1, 3));
+        let comments = SuppressionComments::read(&SourceIndex::new(text));
+        assert!(comments.suppresses("hidden-sync", 1, 3));
+        assert!(!comments.suppresses("tiny-kernels", 1, 3));
     }
 
     #[test]
     fn deeply_nested_brackets_terminate() {
         let text = format!("{}# ridgeline: ignore\n{}", "(".repeat(20_000), ")".repeat(20_000));
-        let comments = Comments::read(&SourceIndex::new(text));
+        let comments = SuppressionComments::read(&SourceIndex::new(text));
         // The only requirement is that it terminates.
-        let _ = comments.silence("hidden-sync", 1, 2);
+        let _ = comments.suppresses("hidden-sync", 1, 2);
     }
 
     #[test]
-    fn suppression_edit() {
+    fn the_edit_adds_or_extends_a_comment() {
         for (text, expected) in [
             ("a()\n", Some("a()  # ridgeline: ignore[x]\n")),
             ("a()   \n", Some("a()  # ridgeline: ignore[x]   \n")),
@@ -293,26 +296,30 @@ mod tests {
             ("\n", None),
         ] {
             let index = SourceIndex::new(text);
-            let edited = comment(&index, "x", 1).map(|(at, new)| {
+            let edited = suppression_edit(&index, "x", 1).map(|(at, new)| {
                 let mut edited = text.to_owned();
                 edited.insert_str(at, &new);
                 edited
             });
             assert_eq!(edited.as_deref(), expected, "{text}");
             if let Some(edited) = edited {
-                assert!(Comments::read(&SourceIndex::new(edited)).silence("x", 1, 1), "{text}");
+                assert!(
+                    SuppressionComments::read(&SourceIndex::new(edited)).suppresses("x", 1, 1),
+                    "{text}"
+                );
             }
         }
     }
 
     #[test]
     fn suppression_by_configuration() {
-        let ignored = Ignored::new(["hidden-sync", "tiny-kernels:old/*.py", "*:third_party/"]);
-        assert!(ignored.silence("hidden-sync", "train.py"));
-        assert!(ignored.silence("tiny-kernels", "old/train.py"));
-        assert!(!ignored.silence("tiny-kernels", "train.py"));
-        assert!(!ignored.silence("tiny-kernels", "old/more/train.py"));
-        assert!(ignored.silence("tiny-kernels", "third_party/a/b.py"));
+        let ignored =
+            ConfiguredSuppressions::new(["hidden-sync", "tiny-kernels:old/*.py", "*:third_party/"]);
+        assert!(ignored.suppresses("hidden-sync", "train.py"));
+        assert!(ignored.suppresses("tiny-kernels", "old/train.py"));
+        assert!(!ignored.suppresses("tiny-kernels", "train.py"));
+        assert!(!ignored.suppresses("tiny-kernels", "old/more/train.py"));
+        assert!(ignored.suppresses("tiny-kernels", "third_party/a/b.py"));
     }
 
     #[test]

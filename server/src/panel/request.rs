@@ -9,7 +9,7 @@ use crate::scheduler::WorkspaceId;
 
 /// A request with the channel for its response. Workspaces are identified by their numbers.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum PanelRequest {
     /// The document, as JSON.
     Document(WorkspaceId, Reply<Arc<str>>),
     /// The timeline of a measurement (its generation), as JSON.
@@ -17,18 +17,18 @@ pub(crate) enum Question {
     /// The comparison of two runs, given by their times (earlier, later), as JSON.
     Compare(WorkspaceId, u64, u64, Reply<Arc<str>>),
     /// Move the editor to a line.
-    Jump(WorkspaceId, Line, Reply<Done>),
+    Jump(WorkspaceId, Line, Reply<ActionResult>),
     /// Highlight a line in the editor, or remove the highlight.
-    Highlight(WorkspaceId, Option<Line>, Reply<Done>),
+    Highlight(WorkspaceId, Option<Line>, Reply<ActionResult>),
     /// Run a command.
-    Command(WorkspaceId, Wish, Reply<Done>),
+    Command(WorkspaceId, PanelCommand, Reply<ActionResult>),
     /// Apply an optimization's edit, or measure it.
-    WhatIf(WorkspaceId, String, Action, Reply<Done>),
+    WhatIf(WorkspaceId, String, OptimizationAction, Reply<ActionResult>),
     /// Apply the edit of this name at lines: those of a finding, or of activations to recompute.
-    Mend(WorkspaceId, String, Vec<Line>, Reply<Done>),
+    Fix(WorkspaceId, String, Vec<Line>, Reply<ActionResult>),
     /// Set the batch size in the text: the generation of the measurement that the page shows, and
     /// the batch size.
-    Batch(WorkspaceId, u64, u64, Reply<Done>),
+    Batch(WorkspaceId, u64, u64, Reply<ActionResult>),
 }
 
 /// A line of the text that ran.
@@ -45,7 +45,7 @@ pub(crate) struct Line {
 /// A command that the panel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Wish {
+pub(crate) enum PanelCommand {
     /// Profile now.
     Profile,
     /// Stop the current run.
@@ -63,7 +63,7 @@ pub(crate) enum Wish {
 /// An action for an optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Action {
+pub(crate) enum OptimizationAction {
     /// Apply its edit to the text.
     Apply,
     /// Run the text with and without it.
@@ -72,7 +72,7 @@ pub(crate) enum Action {
 
 /// Result of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Done {
+pub(crate) struct ActionResult {
     /// Whether it succeeded.
     pub done: bool,
     /// The reason for a failure, or a note for the user.
@@ -80,14 +80,14 @@ pub(crate) struct Done {
     pub message: Option<String>,
 }
 
-impl Done {
+impl ActionResult {
     /// Creates a success.
-    pub(crate) fn yes() -> Done {
-        Done { done: true, message: None }
+    pub(crate) fn success() -> ActionResult {
+        ActionResult { done: true, message: None }
     }
 
     /// Creates a failure with its reason.
-    pub(crate) fn no(message: impl Into<String>) -> Done {
-        Done { done: false, message: Some(message.into()) }
+    pub(crate) fn failure(message: impl Into<String>) -> ActionResult {
+        ActionResult { done: false, message: Some(message.into()) }
     }
 }

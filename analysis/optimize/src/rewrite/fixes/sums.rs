@@ -37,7 +37,7 @@ pub fn added<'a>(text: &'a Module, one: &Assignment) -> Option<Node<'a>> {
 }
 
 /// A value that a call adds to an object of the program.
-pub struct Metered<'a> {
+pub struct MeterUpdate<'a> {
     /// Name of the object in the call: `losses`.
     pub object: String,
     /// The argument of the call.
@@ -48,7 +48,11 @@ pub struct Metered<'a> {
 
 /// Returns the value that `losses.update(loss, n)` adds to a number or list of `losses`, which is
 /// an object of a class of the program.
-pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Option<Metered<'a>> {
+pub fn metered<'a>(
+    program: &Program<'a>,
+    module: usize,
+    call: Node<'a>,
+) -> Option<MeterUpdate<'a>> {
     let text = program.module(module);
     let name = callee(text, call);
     let object = name.rsplit_once('.')?.0.to_owned();
@@ -64,7 +68,7 @@ pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Opti
         let given = arguments.positional.get(place).copied();
         let value = given.or_else(|| arguments.named(&parameter.name))?;
         let sum = sum_of(inner, at, &parameter.name).filter(|_| !parameter.is_rest)?;
-        Some(Metered { object: object.clone(), value, sum: (there, sum) })
+        Some(MeterUpdate { object: object.clone(), value, sum: (there, sum) })
     })
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn ended_without_exception(failure: &RunFailure) -> bool {
 }
 
 /// Describes what happened, as a sentence without a full stop.
-pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
+pub(super) fn description(failure: &RunFailure, reader: Reader) -> String {
     let run = &failure.run;
     let program = match run.program.as_str() {
         "" => "the program",
@@ -56,7 +56,7 @@ pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
 }
 
 /// Suggests a fix.
-pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String> {
+pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String> {
     let run = &failure.run;
     let text = match failure.kind.as_str() {
         "timeout" => {
@@ -285,8 +285,8 @@ mod tests {
     fn the_activity_at_the_time_limit() {
         let describe = |stage: &str, done, activity: &str| {
             let failure = stopped(stage, done, activity);
-            let what = what(&failure, Reader::Terminal);
-            let next = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+            let what = description(&failure, Reader::Terminal);
+            let next = suggestion(&failure, Reader::Terminal).unwrap_or_default();
             let after =
                 what.split_once(" and was stopped ").map_or("", |(_, after)| after).to_owned();
             format!("{after} / {next}\n")
@@ -315,10 +315,10 @@ mod tests {
         let mut failure = ended("short", end, Some(0));
         failure.run.output =
             vec!["Unable to locate sufficient 2 gpus to run this example.".to_owned()];
-        let advice = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+        let advice = suggestion(&failure, Reader::Terminal).unwrap_or_default();
         assert!(advice.contains("needs GPUs"), "{advice}");
         failure.run.output = vec!["CUDA is not available".to_owned(), "done".to_owned()];
-        let advice = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+        let advice = suggestion(&failure, Reader::Terminal).unwrap_or_default();
         assert!(advice.contains("If another script trains"), "{advice}");
     }
 
@@ -343,7 +343,7 @@ mod tests {
         failure.run.iterations = Some(1);
         failure.run.signals.optimizer = 1;
         expect!["train.py exited with exit code 0 after one iteration"]
-            .assert_eq(&what(&failure, Reader::Terminal));
+            .assert_eq(&description(&failure, Reader::Terminal));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
-use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::semantics::Entry;
 pub(super) use ridgeline_analysis::python::semantics::Project as _;
@@ -16,7 +16,7 @@ use crate::batch::Sources;
 
 /// Findings of a project, with the state of its texts at that time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct FindingSet {
     /// The project's root, with links resolved.
     pub root: PathBuf,
     /// The findings, highest cost first.
@@ -29,14 +29,14 @@ pub(crate) struct Kept {
     texts: Vec<(String, Vec<u32>)>,
 }
 
-impl Kept {
+impl FindingSet {
     /// Stores findings from a measurement, or from `sources`.
     pub(crate) fn new(
         root: &Path,
         findings: Vec<Finding>,
         profile: Option<Arc<Profile>>,
         sources: &Sources,
-    ) -> Kept {
+    ) -> FindingSet {
         let files = profile.iter().flat_map(|profile| &profile.files);
         let mut texts: Vec<(String, Vec<u32>)> =
             files.map(|file| (file.path.clone(), file.fingerprint.clone())).collect();
@@ -49,21 +49,21 @@ impl Kept {
                 }
             }
         }
-        Kept { root: root.to_owned(), findings, profile, entry: None, texts }
+        FindingSet { root: root.to_owned(), findings, profile, entry: None, texts }
     }
 
     /// Stores findings from the source text of a program.
-    pub(crate) fn read(
+    pub(crate) fn of_source(
         root: &Path,
         findings: Vec<Finding>,
         entry: Entry,
         sources: &Sources,
-    ) -> Kept {
-        Kept { entry: Some(entry), ..Kept::new(root, findings, None, sources) }
+    ) -> FindingSet {
+        FindingSet { entry: Some(entry), ..FindingSet::new(root, findings, None, sources) }
     }
 
     /// The line checksums of an analyzed text, by its path relative to the root.
-    pub(crate) fn then(&self, path: &str) -> Option<&[u32]> {
+    pub(crate) fn fingerprint_of(&self, path: &str) -> Option<&[u32]> {
         self.texts.iter().find(|(known, _)| known == path).map(|(_, then)| then.as_slice())
     }
 
@@ -73,11 +73,11 @@ impl Kept {
     }
 
     /// Whether a line of the current text ran in the measured iteration.
-    fn ran(&self, path: &str, today: &Today<'_>, line: u32) -> bool {
+    fn ran(&self, path: &str, current: &CurrentText<'_>, line: u32) -> bool {
         let Some(profile) = &self.profile else { return false };
         let at = profile.files.iter().position(|file| file.path == path);
         let lines = at.and_then(|at| profile.lines.get(at)).map_or(&[][..], Vec::as_slice);
-        lines.iter().any(|one| one.calls > 0.0 && today.line(one.line) == Some(line))
+        lines.iter().any(|one| one.calls > 0.0 && current.line(one.line) == Some(line))
     }
 
     /// The files with findings.
@@ -92,10 +92,10 @@ impl Kept {
 
 /// A finding at its place in the current text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed<'a> {
+pub(crate) struct PlacedFinding<'a> {
     pub finding: &'a Finding,
     /// The set it belongs to.
-    pub kept: &'a Kept,
+    pub set: &'a FindingSet,
     /// The line in the current text, 1-based.
     pub line: u32,
     /// The first and the last line of its statement.
@@ -103,48 +103,48 @@ pub(crate) struct Placed<'a> {
     pub severity: Severity,
 }
 
-impl Placed<'_> {
+impl PlacedFinding<'_> {
     /// The measurement it comes from, if any.
     pub(crate) fn profile(&self) -> Option<&Profile> {
-        self.kept.profile.as_deref()
+        self.set.profile.as_deref()
     }
 }
 
 /// The findings in a current text, in their order. Measured findings replace findings from source
-/// text. Findings whose statement changed and silenced findings are omitted.
+/// text. Findings whose statement changed and suppressed findings are omitted.
 pub(crate) fn in_text<'a>(
-    all: &'a [Arc<Kept>],
+    all: &'a [Arc<FindingSet>],
     file: &Path,
     index: &SourceIndex,
     minimum: Severity,
-) -> Vec<Placed<'a>> {
-    let sides = all.iter().filter_map(|kept| {
-        let path = kept.relative(file)?;
-        let then = kept.then(&path)?;
-        Some((&**kept, path, Today::new(then, index)))
+) -> Vec<PlacedFinding<'a>> {
+    let sides = all.iter().filter_map(|set| {
+        let path = set.relative(file)?;
+        let then = set.fingerprint_of(&path)?;
+        Some((&**set, path, CurrentText::new(then, index)))
     });
-    let sides: Vec<(&Kept, String, Today<'_>)> = sides.collect();
+    let sides: Vec<(&FindingSet, String, CurrentText<'_>)> = sides.collect();
     let (measured, read): (Vec<_>, Vec<_>) =
-        sides.iter().partition(|(kept, ..)| kept.profile.is_some());
-    let mut found: Vec<Placed<'a>> = Vec::new();
-    for (kept, path, today) in measured.iter().chain(&read) {
-        for finding in kept.findings.iter().filter(|finding| finding.at.path == *path) {
-            let Some(line) = today.line(finding.at.line) else { continue };
+        sides.iter().partition(|(set, ..)| set.profile.is_some());
+    let mut found: Vec<PlacedFinding<'a>> = Vec::new();
+    for (set, path, current) in measured.iter().chain(&read) {
+        for finding in set.findings.iter().filter(|finding| finding.at.path == *path) {
+            let Some(line) = current.line(finding.at.line) else { continue };
             let is_known =
                 found.iter().any(|one| one.finding.rule == finding.rule && one.line == line);
             // Some rules let a measurement decide only about lines that ran.
             let decides = diagnose::measurement_decides(finding.rule);
-            let is_decided = kept.profile.is_none()
+            let is_decided = set.profile.is_none()
                 && measured.iter().any(|(run, path, then)| {
-                    then.is_as_then(line) && (decides || run.ran(path, then, line))
+                    then.is_unchanged(line) && (decides || run.ran(path, then, line))
                 });
-            if is_known || is_decided || today.is_silenced(finding.rule, line) {
+            if is_known || is_decided || current.is_suppressed(finding.rule, line) {
                 continue;
             }
-            let severity = severity(finding, kept.profile.as_deref());
-            let statement = today.statement(line);
+            let severity = severity(finding, set.profile.as_deref());
+            let statement = current.statement(line);
             if severity >= minimum {
-                found.push(Placed { finding, kept, line, statement, severity });
+                found.push(PlacedFinding { finding, set, line, statement, severity });
             }
         }
     }
@@ -153,7 +153,7 @@ pub(crate) fn in_text<'a>(
 
 #[cfg(test)]
 mod tests {
-    use ridgeline_analysis::diagnose::finding::{Cost, Place};
+    use ridgeline_analysis::diagnose::finding::{Cost, SourceLine};
     use ridgeline_analysis::profile::{FileFacts, LineCost};
 
     use super::*;
@@ -161,7 +161,7 @@ mod tests {
     const THEN: &str = "a()\nb()\nc()\n";
 
     fn finding(rule: &'static str, line: u32, cost: Option<Cost>) -> Finding {
-        let at = Place { path: "train.py".to_owned(), line };
+        let at = SourceLine { path: "train.py".to_owned(), line };
         Finding { rule, at, cost, ..Finding::default() }
     }
 
@@ -169,21 +169,21 @@ mod tests {
         Sources::new(Path::new("/nowhere"), [])
     }
 
-    fn measured(findings: Vec<Finding>) -> Arc<Kept> {
+    fn measured(findings: Vec<Finding>) -> Arc<FindingSet> {
         let file = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(THEN) };
         let mut profile = Profile { files: vec![file], ..Profile::default() };
         profile.iteration.time_ns = 100.0;
-        Arc::new(Kept::new(Path::new("/w"), findings, Some(profile.into()), &sources()))
+        Arc::new(FindingSet::new(Path::new("/w"), findings, Some(profile.into()), &sources()))
     }
 
-    fn read(findings: Vec<Finding>, text: &str) -> Arc<Kept> {
-        let kept = Kept::new(Path::new("/w"), findings, None, &sources());
+    fn read(findings: Vec<Finding>, text: &str) -> Arc<FindingSet> {
+        let set = FindingSet::new(Path::new("/w"), findings, None, &sources());
         let texts = vec![("train.py".to_owned(), fingerprint(text))];
-        Arc::new(Kept { texts, ..kept })
+        Arc::new(FindingSet { texts, ..set })
     }
 
     #[track_caller]
-    fn check(all: &[Arc<Kept>], now: &str, minimum: Severity, expected: &[(&str, u32)]) {
+    fn check(all: &[Arc<FindingSet>], now: &str, minimum: Severity, expected: &[(&str, u32)]) {
         let index = SourceIndex::new(now);
         let found = in_text(all, Path::new("/w/train.py"), &index, minimum);
         let found: Vec<(&str, u32)> =
@@ -230,10 +230,10 @@ mod tests {
         let rule = "gradients-in-validation";
         let of_text = read(vec![finding(rule, 2, None)], THEN);
         let run = |calls: f64| {
-            let kept = Arc::unwrap_or_clone(measured(vec![]));
-            let mut profile = kept.profile.as_deref().cloned().unwrap_or_default();
+            let set = Arc::unwrap_or_clone(measured(vec![]));
+            let mut profile = set.profile.as_deref().cloned().unwrap_or_default();
             profile.lines = vec![vec![LineCost { line: 2, calls, ..LineCost::default() }]];
-            Arc::new(Kept { profile: Some(Arc::new(profile)), ..kept })
+            Arc::new(FindingSet { profile: Some(Arc::new(profile)), ..set })
         };
         check(&[of_text.clone(), measured(vec![])], THEN, Severity::Hint, &[(rule, 2)]);
         check(&[of_text.clone(), run(0.0)], THEN, Severity::Hint, &[(rule, 2)]);

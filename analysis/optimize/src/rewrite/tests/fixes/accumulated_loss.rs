@@ -28,7 +28,7 @@ fn accumulated_losses_are_detached() {
     let shown: String = layouts
         .iter()
         .map(|layout| {
-            let after = edited(&[("train.py", &loop_with(layout))], asked(DETACH));
+            let after = edited(&[("train.py", &loop_with(layout))], request_for(DETACH));
             format!("{}\n", after["train.py"].lines().last().unwrap_or_default().trim())
         })
         .collect();
@@ -80,7 +80,7 @@ loss.backward()
     check_refused(DETACH, script, expect!["no loss that requires a gradient is accumulated here"]);
     let summed = loop_with("losses.append(loss)\nsum(losses).backward()");
     let (texts, entry) = project(&[("train.py", &summed)]);
-    let edit = rewrite(&texts, &entry, &asked(DETACH));
+    let edit = rewrite(&texts, &entry, &request_for(DETACH));
     assert!(matches!(edit, Err(Refusal::NotUnderstood(_))), "{edit:?}");
 }
 

@@ -30,11 +30,11 @@ pub fn rewrite<'a>(
     let found = candidates(program, &all);
     let change = |edits: &mut Edits<'a>, one: &Candidate<'a>| {
         let (name, given) = bias_of(program, one)?;
-        if let Some((module, offset)) = used_bias(program, &all, &name, one.made) {
+        if let Some((module, offset)) = used_bias(program, &all, &name, one.creation) {
             let what = "uses a bias, possibly the one that would be removed";
             return Err(program.refuse(module, offset, what));
         }
-        switch(program, edits, (one.module, one.made), ("bias", "False"), given)
+        switch(program, edits, (one.module, one.creation), ("bias", "False"), given)
     };
     let nothing = "no layer here is followed only by batch norm";
     change_all(program, edits, at, &found, change, ("already has no bias", nothing))?;
@@ -49,7 +49,7 @@ pub fn rewrite<'a>(
 
 /// Returns the layers with a bias that a batch norm certainly cancels: module and the call that
 /// creates the layer.
-pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
+pub fn redundant_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
     let found = candidates(program, &layer_attributes(program)).into_iter();
     let is_on = |one: &Candidate<'a>| {
         let given = bias_of(program, one).map(|(_, given)| given);
@@ -57,7 +57,7 @@ pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
         one.refusal.is_none()
             && given.is_ok_and(|given| given.is_none_or(|given| written(text, given) == "True"))
     };
-    found.filter(is_on).map(|one| (one.module, one.made)).collect()
+    found.filter(is_on).map(|one| (one.module, one.creation)).collect()
 }
 
 /// Returns the layers that are followed only by a batch norm.
@@ -106,14 +106,14 @@ fn in_methods<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Cand
             let before = only_argument(call)
                 .and_then(|given| layer_before(program, all, (module, norm.class), given));
             let Some((one, by)) = before else { continue };
-            let pair = ((one.layer.as_str(), one.made), (norm.layer.as_str(), norm.made));
+            let pair = ((one.layer.as_str(), one.creation), (norm.layer.as_str(), norm.creation));
             // Other uses may need its bias.
             let is_only_use = calls_of(program, one).len() == 1
                 && !has_other_uses(program, one)
                 && !is_replaced(program, one)
                 && !is_replaced(program, norm);
             if is_only_use && is_redundant(program, module, pair.0, pair.1) {
-                found.push(Candidate::new(module, one.made, vec![by, norm.made]));
+                found.push(Candidate::new(module, one.creation, vec![by, norm.creation]));
             }
         }
     }
@@ -169,7 +169,7 @@ fn bias_of<'a>(
     program: &Program<'a>,
     one: &Candidate<'a>,
 ) -> Result<(String, Option<Node<'a>>), Refusal> {
-    let (module, made) = (one.module, one.made);
+    let (module, made) = (one.module, one.creation);
     let start = made.start_byte();
     let name = layer(program, module, made).unwrap_or_default();
     let arguments = program.arguments(module, made);
@@ -211,7 +211,7 @@ fn used_bias(
                 .iter()
                 .find(|one| one.module == module && Some(one.class) == class && one.name == owner);
             match known {
-                Some(known) => known.made.id() == made.id(),
+                Some(known) => known.creation.id() == made.id(),
                 None => !is_compared(*node) && !is_guarded(text, *node, layer),
             }
         });

@@ -1,33 +1,33 @@
-//! [`Today`]: where a finding is in the current text, and whether it is suppressed there.
+//! [`CurrentText`]: where a finding is in the current text, and whether it is suppressed there.
 
-use super::silence::Comments;
+use super::suppression::SuppressionComments;
 use ridgeline_python::{LineMap, SourceIndex};
 
 /// The current text of a file, and its relation to the text in which findings were found.
 #[derive(Clone, Debug)]
-pub struct Today<'a> {
+pub struct CurrentText<'a> {
     index: &'a SourceIndex,
     map: LineMap,
-    comments: Comments,
+    comments: SuppressionComments,
 }
 
-impl<'a> Today<'a> {
+impl<'a> CurrentText<'a> {
     /// `then` has the line checksums of the text in which findings were found. If it is empty,
     /// lines are assumed not to have moved.
-    pub fn new(then: &[u32], index: &'a SourceIndex) -> Today<'a> {
+    pub fn new(then: &[u32], index: &'a SourceIndex) -> CurrentText<'a> {
         let map = LineMap::new(then, index.lines().checksums());
-        Today { index, map, comments: Comments::read(index) }
+        CurrentText { index, map, comments: SuppressionComments::read(index) }
     }
 
     /// Maps a line of the old text to the current text. Returns `None` if its statement has changed
     /// or is gone.
     pub fn line(&self, then: u32) -> Option<u32> {
         let place = self.map.place(then).filter(|place| !place.changed)?;
-        self.is_as_then(place.line).then_some(place.line)
+        self.is_unchanged(place.line).then_some(place.line)
     }
 
     /// Whether the statement on a line of the current text is unchanged.
-    pub fn is_as_then(&self, line: u32) -> bool {
+    pub fn is_unchanged(&self, line: u32) -> bool {
         let (first, last) = self.statement(line);
         (first..=last).all(|line| {
             let is_blank = self.index.lines().trimmed(self.index.text(), line).is_empty();
@@ -36,9 +36,9 @@ impl<'a> Today<'a> {
     }
 
     /// Whether a comment suppresses the findings of a rule at a line of the current text.
-    pub fn is_silenced(&self, rule: &str, line: u32) -> bool {
+    pub fn is_suppressed(&self, rule: &str, line: u32) -> bool {
         let (first, last) = self.statement(line);
-        self.comments.silence(rule, first, last)
+        self.comments.suppresses(rule, first, last)
     }
 
     /// The first and the last line of the statement on a line; for a compound statement, of its
@@ -62,7 +62,7 @@ mod tests {
     #[track_caller]
     fn check(now: &str, expected: &[(u32, Option<u32>)]) {
         let index = SourceIndex::new(now);
-        let today = Today::new(&fingerprint(THEN), &index);
+        let today = CurrentText::new(&fingerprint(THEN), &index);
         for (then, line) in expected {
             assert_eq!(today.line(*then), *line, "line {then} of {now}");
         }
@@ -84,17 +84,17 @@ mod tests {
     #[test]
     fn new_lines_are_not_unchanged() {
         let index = SourceIndex::new("a()\nnew()\n");
-        let today = Today::new(&fingerprint("a()\n"), &index);
-        assert!(today.is_as_then(1) && !today.is_as_then(2));
+        let today = CurrentText::new(&fingerprint("a()\n"), &index);
+        assert!(today.is_unchanged(1) && !today.is_unchanged(2));
     }
 
     #[test]
     fn suppression_uses_the_current_text() {
         let index =
             SourceIndex::new("# ridgeline: ignore[x]\na()\nb(\n    1,  # ridgeline: ignore\n)\n");
-        let today = Today::new(&fingerprint(THEN), &index);
-        assert!(today.is_silenced("x", 2) && !today.is_silenced("y", 2));
-        assert!(today.is_silenced("y", 3) && today.is_silenced("y", 5));
+        let today = CurrentText::new(&fingerprint(THEN), &index);
+        assert!(today.is_suppressed("x", 2) && !today.is_suppressed("y", 2));
+        assert!(today.is_suppressed("y", 3) && today.is_suppressed("y", 5));
         assert_eq!(today.line(1), Some(2));
     }
 }

@@ -16,7 +16,7 @@ const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
 /// Returns the paths relative to the root, the ones nearest to it first.
-pub(super) fn elsewhere(failure: &RunFailure, root: &Path) -> Vec<String> {
+pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
     let wanted = if let Some(module) = missing_module(&failure.error_type, &failure.message) {
         let path = module.replace('.', "/");
         vec![format!("{path}.py"), path]
@@ -91,7 +91,7 @@ mod tests {
             std::fs::create_dir_all(file.parent().expect("one")).expect("created");
             std::fs::write(file, "").expect("written");
         }
-        let look = |failure: RunFailure| elsewhere(&failure, folder.path());
+        let look = |failure: RunFailure| find(&failure, folder.path());
         let module = |name: &str| {
             look(failing("ModuleNotFoundError", &format!("No module named '{name}'"), None))
         };

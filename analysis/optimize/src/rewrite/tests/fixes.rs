@@ -202,7 +202,7 @@ fn persistent_workers() {
         ["num_workers=4", "num_workers=args.workers", "num_workers=2, persistent_workers=False"]
             .iter()
             .map(|arguments| {
-                let after = edited(&[("train.py", &with(arguments))], asked(kind));
+                let after = edited(&[("train.py", &with(arguments))], request_for(kind));
                 let text =
                     after["train.py"].split("loader = ").nth(1).unwrap_or_default().to_owned();
                 let call = text.split("\nmodel").next().unwrap_or_default();
@@ -424,7 +424,7 @@ fn convolutions_without_bias() {
     );
     let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
     let (texts, entry) = project(&[("train.py", &twice)]);
-    let edit = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
+    let edit = rewrite(&texts, &entry, &request_for(EditKind::WithoutBias)).expect("made");
     assert!(!edit.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
 }
 
@@ -455,6 +455,6 @@ fn activations_in_place() {
     );
     let shared = BLOCK.replace("y = self.relu3(y)", "y = self.relu2(y)");
     let (texts, entry) = project(&[("train.py", &shared)]);
-    let edit = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
+    let edit = rewrite(&texts, &entry, &request_for(EditKind::InPlaceActivation)).expect("made");
     assert!(!edit.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
 }

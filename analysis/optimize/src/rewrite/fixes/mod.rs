@@ -15,10 +15,10 @@ mod no_grad;
 mod no_sync;
 mod non_blocking;
 mod persistent_workers;
+pub mod redundant_bias;
 mod sequences;
 pub mod sums;
 pub mod taken_apart;
-pub mod vain_bias;
 pub mod validation;
 
 use tree_sitter::Node;
@@ -44,7 +44,7 @@ pub fn rewrite<'a>(
         EditKind::NonBlockingCopy => non_blocking::rewrite(program, edits, at),
         EditKind::NoSyncInAccumulation => no_sync::rewrite(program, edits),
         EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
-        EditKind::WithoutBias => vain_bias::rewrite(program, edits, at),
+        EditKind::WithoutBias => redundant_bias::rewrite(program, edits, at),
         EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),
         _ => Err(Refusal::not_understood("it does not fix a finding")),
     }

@@ -18,7 +18,7 @@ use ridgeline_python::semantics::module::last_name;
 pub struct Candidate<'a> {
     pub module: usize,
     /// The call that creates it.
-    pub made: Node<'a>,
+    pub creation: Node<'a>,
     /// Other positions where the edit may be requested: where it is used, or the layer after it.
     pub uses: Vec<Node<'a>>,
     /// Why it cannot be changed.
@@ -27,7 +27,7 @@ pub struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     pub fn new(module: usize, made: Node<'a>, uses: Vec<Node<'a>>) -> Candidate<'a> {
-        Candidate { module, made, uses, refusal: None }
+        Candidate { module, creation: made, uses, refusal: None }
     }
 }
 
@@ -55,15 +55,15 @@ pub fn change_all<'a>(
     let mut seen = HashSet::new();
     let (mut present, mut refused) = (None, None);
     for one in candidates {
-        let mut places = std::iter::once(&one.made).chain(&one.uses);
+        let mut places = std::iter::once(&one.creation).chain(&one.uses);
         let is_wanted = places.any(|node| at.includes(program, one.module, *node));
-        if !is_wanted || !seen.insert((one.module, one.made.id())) {
+        if !is_wanted || !seen.insert((one.module, one.creation.id())) {
             continue;
         }
         match one.refusal.clone().map_or_else(|| change(edits, one), Err) {
             Ok(true) => {}
             Ok(false) => {
-                present.get_or_insert(program.at(one.module, one.made.start_byte()));
+                present.get_or_insert(program.at(one.module, one.creation.start_byte()));
             }
             Err(refusal) => {
                 refused.get_or_insert(refusal);

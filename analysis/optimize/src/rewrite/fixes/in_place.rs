@@ -30,8 +30,9 @@ pub fn rewrite<'a>(
 ) -> Result<(), Refusal> {
     let found = candidates(program);
     let nothing = "no activation here has an input that nothing else uses";
-    let change =
-        |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
+    let change = |edits: &mut Edits<'a>, one: &Candidate<'a>| {
+        in_place(program, edits, one.module, one.creation)
+    };
     let made = change_all(program, edits, at, &found, change, ("already works in place", nothing));
     made.map_err(|refusal| match refusal_for_copies(program, at) {
         Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
@@ -40,19 +41,19 @@ pub fn rewrite<'a>(
 }
 
 /// An activation in a method that could overwrite a layer's output.
-pub struct Overwriting<'a> {
+pub struct OverwritingActivation<'a> {
     pub module: usize,
     /// The call that creates or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
-    pub made: Node<'a>,
+    pub creation: Node<'a>,
     /// The calls that compute it, each with the call of the preceding layer.
     pub calls: Vec<(Node<'a>, Node<'a>)>,
 }
 
 /// Returns the activations in methods for which the edit is safe and not yet applied.
-pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
+pub fn overwriting<'a>(program: &Program<'a>) -> Vec<OverwritingActivation<'a>> {
     let all = layer_attributes(program);
     let found = candidates(program).into_iter().filter(|one| one.refusal.is_none());
-    let found = found.filter_map(|Candidate { module, made, uses, .. }| {
+    let found = found.filter_map(|Candidate { module, creation: made, uses, .. }| {
         let class =
             program.class_of((module, program.module(module).function_at(made.start_byte())))?;
         let computed = if uses.is_empty() { vec![made] } else { uses };
@@ -63,7 +64,7 @@ pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
         };
         let calls = computed.into_iter().map(with_layer).collect::<Option<Vec<_>>>()?;
         let edit = in_place(program, &mut Edits::new(program), module, made);
-        (edit == Ok(true)).then_some(Overwriting { module, made, calls })
+        (edit == Ok(true)).then_some(OverwritingActivation { module, creation: made, calls })
     });
     found.collect()
 }
@@ -72,24 +73,27 @@ pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
 fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     let all = layer_attributes(program);
     let sequential = in_sequences(program);
-    let read: HashSet<usize> =
-        sequential.iter().filter(|(_, is_read)| *is_read).map(|(one, _)| one.made.id()).collect();
+    let read: HashSet<usize> = sequential
+        .iter()
+        .filter(|(_, is_read)| *is_read)
+        .map(|(one, _)| one.creation.id())
+        .collect();
     let mut found: Vec<Candidate<'a>> = sequential.into_iter().map(|(one, _)| one).collect();
     found.extend(in_methods(program, &all));
     found.extend(functions(program, &all));
     if found.is_empty() {
         return found;
     }
-    let known: HashSet<usize> = found.iter().map(|one| one.made.id()).collect();
+    let known: HashSet<usize> = found.iter().map(|one| one.creation.id()).collect();
     if let Some((module, offset)) = changed_in_place(program, |node| known.contains(&node.id())) {
         let why = "modifies a tensor in place, possibly the output that this activation needs for \
             its gradient";
         let refusal = program.refuse(module, offset, why);
         for one in &mut found {
             // ReLU saves its output in any case: code that overwrites it already fails.
-            let kind = kind_of(program, one.module, one.made);
+            let kind = kind_of(program, one.module, one.creation);
             let is_relu = kind.is_some_and(|kind| kind.function == "relu");
-            if !is_relu && !read.contains(&one.made.id()) {
+            if !is_relu && !read.contains(&one.creation.id()) {
                 one.refusal = Some(refusal.clone());
             }
         }
@@ -125,14 +129,14 @@ fn in_sequences<'a>(program: &Program<'a>) -> Vec<(Candidate<'a>, bool)> {
 /// layer.
 fn in_methods<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
-    for one in all.iter().filter(|one| kind_of(program, one.module, one.made).is_some()) {
+    for one in all.iter().filter(|one| kind_of(program, one.module, one.creation).is_some()) {
         let calls = calls_of(program, one);
         let is_safe = |call: &Node<'a>| {
             let given = only_argument(*call);
             given.is_some_and(|given| is_free(program, all, (one.module, one.class), given))
         };
         if !calls.is_empty() && calls.iter().all(is_safe) && !has_other_uses(program, one) {
-            found.push(Candidate::new(one.module, one.made, calls));
+            found.push(Candidate::new(one.module, one.creation, calls));
         }
     }
     found

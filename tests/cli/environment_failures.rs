@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::sandbox::{CommandResult, Sandbox, python_with_torch, run_to_end};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
@@ -88,14 +88,14 @@ fn disk_full_during_a_recording() {
                     loss.backward()\n    \
                     optimizer.step()\n";
     sandbox.write("train.py", many);
-    let full = ended(&mut command);
+    let full = run_to_end(&mut command);
     assert_eq!(full.code, Some(1), "{}\n{}", full.stdout, full.stderr);
-    let said = full.stderr.to_lowercase();
-    assert!(said.contains("no space left") || said.contains("disk"), "{}", full.stderr);
-    assert!(!said.contains("panicked"), "{}", full.stderr);
+    let stderr = full.stderr.to_lowercase();
+    assert!(stderr.contains("no space left") || stderr.contains("disk"), "{}", full.stderr);
+    assert!(!stderr.contains("panicked"), "{}", full.stderr);
     // Files outside this disk are intact: the next run finds no partial writes.
     sandbox.write("train.py", TRAINS);
-    ended(&mut profile(&sandbox, python)).exits_with(0);
+    run_to_end(&mut profile(&sandbox, python)).exits_with(0);
     assert_eq!(recordings(&sandbox).len(), 1);
 }
 
@@ -104,7 +104,7 @@ fn as_somebody_else(command: &Command) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         let mut same = Command::new(command.get_program());
         same.args(command.get_args());
-        return Some(copy_surroundings(command, same));
+        return Some(copy_environment(command, same));
     }
     // Root can write everywhere.
     const NOBODY: &str = "65534";
@@ -122,10 +122,10 @@ fn as_somebody_else(command: &Command) -> Option<Command> {
         println!("skipped: nobody else can run the binary on this machine");
         return None;
     }
-    Some(copy_surroundings(command, other))
+    Some(copy_environment(command, other))
 }
 
-fn copy_surroundings(from: &Command, mut to: Command) -> Command {
+fn copy_environment(from: &Command, mut to: Command) -> Command {
     to.current_dir(from.get_current_dir().expect("the project"));
     for (name, value) in from.get_envs() {
         match value {
@@ -150,17 +150,17 @@ fn read_only_home() {
     for (folder, mode) in [(sandbox.path(""), 0o755), (project, 0o755), (home.clone(), 0o555)] {
         fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("set");
     }
-    let run = |arguments: &[&str]| -> Option<Ended> {
+    let run = |arguments: &[&str]| -> Option<CommandResult> {
         let mut command = sandbox.ridgeline();
         command.args(arguments).env("HOME", &home);
         for variable in ["RIDGELINE_CACHE_DIR", "RIDGELINE_STATE_DIR", "XDG_CACHE_HOME"] {
             command.env_remove(variable);
         }
         command.env_remove("XDG_STATE_HOME");
-        as_somebody_else(&command).map(|mut command| ended(&mut command))
+        as_somebody_else(&command).map(|mut command| run_to_end(&mut command))
     };
     let Some(analyzed) = run(&["analyze", "trace.json"]) else { return };
-    analyzed.exits_with(0).prints("aten::mm");
+    analyzed.exits_with(0).stdout_contains("aten::mm");
     if let Some(python) = python_with_torch()
         && let Some(profiled) = run(&[
             "profile",
@@ -172,9 +172,13 @@ fn read_only_home() {
         ])
     {
         // Only root may be able to start its Python. Either way, the error gives the reason.
-        let ended = profiled;
-        assert!(matches!(ended.code, Some(1 | 4)), "{}\n{}", ended.stdout, ended.stderr);
-        assert!(!ended.stderr.contains("panicked") && !ended.stderr.is_empty(), "{}", ended.stderr);
+        let result = profiled;
+        assert!(matches!(result.code, Some(1 | 4)), "{}\n{}", result.stdout, result.stderr);
+        assert!(
+            !result.stderr.contains("panicked") && !result.stderr.is_empty(),
+            "{}",
+            result.stderr
+        );
     }
     assert_eq!(walk(&home), Vec::<PathBuf>::new());
 }
@@ -192,8 +196,8 @@ fn concurrent_runs_in_one_project() {
         .collect();
     for child in started {
         let output = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
     }
     assert_eq!(recordings(&sandbox).len(), 2);
     let runs = sandbox.run(&["compare"]).exits_with(0).stdout;
@@ -205,12 +209,12 @@ fn concurrent_runs_in_one_project() {
 fn clock_set_back() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
-    ended(&mut profile(&sandbox, python)).exits_with(0);
+    run_to_end(&mut profile(&sandbox, python)).exits_with(0);
     let [first] = &recordings(&sandbox)[..] else { panic!("one recording") };
     let year = SystemTime::now() + Duration::from_secs(365 * 24 * 60 * 60);
     let set = fs::File::open(first).and_then(|folder| folder.set_modified(year));
     set.expect("its time is set");
-    ended(&mut profile(&sandbox, python)).exits_with(0);
+    run_to_end(&mut profile(&sandbox, python)).exits_with(0);
     let of_first = first.file_name().expect("a name").to_owned();
     let newest = recordings(&sandbox)
         .into_iter()

@@ -20,7 +20,7 @@ pub(super) struct LayerAttribute<'a> {
     /// Class of the layer, such as `Conv2d`.
     pub layer: String,
     /// The call that creates it.
-    pub made: Node<'a>,
+    pub creation: Node<'a>,
 }
 
 /// Returns the attributes that are assigned once, with a layer of PyTorch.
@@ -39,7 +39,13 @@ pub(super) fn layer_attributes<'a>(program: &Program<'a>) -> Vec<LayerAttribute<
                 continue;
             };
             if let Some(layer) = layer(program, module, made) {
-                found.push(LayerAttribute { module, class, name: &one.target, layer, made });
+                found.push(LayerAttribute {
+                    module,
+                    class,
+                    name: &one.target,
+                    layer,
+                    creation: made,
+                });
             }
         }
     }

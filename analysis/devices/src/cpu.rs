@@ -18,7 +18,7 @@ const MIN_CALL_NS: f64 = 20_000.0;
 
 /// Returns the CPU that a profile was measured on, or for `None`, a CPU with this number of cores
 /// and default rates.
-pub fn processor(profile: Option<&Profile>, cores: u32) -> DeviceSpec {
+pub fn cpu(profile: Option<&Profile>, cores: u32) -> DeviceSpec {
     let lines = profile.into_iter().flat_map(|profile| profile.lines.iter().flatten());
     let operators: Vec<&OperatorCost> = lines.flat_map(|line| &line.operators).collect();
     let fastest = |amount: &dyn Fn(&OperatorCost) -> Option<f64>| {
@@ -82,9 +82,9 @@ mod tests {
         ];
         let line = LineCost { operators, ..LineCost::default() };
         let profile = Profile { lines: vec![vec![line]], ..Profile::default() };
-        let found = processor(Some(&profile), 2);
+        let found = cpu(Some(&profile), 2);
         assert_eq!(found.peaks.fp32, Some(2e11));
         assert_eq!(found.bandwidth, 1e10);
-        assert_eq!(processor(None, 2).peaks.fp32, Some(2.0 * FLOPS_PER_CORE));
+        assert_eq!(cpu(None, 2).peaks.fp32, Some(2.0 * FLOPS_PER_CORE));
     }
 }
