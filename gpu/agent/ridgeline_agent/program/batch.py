@@ -75,7 +75,8 @@ class BatchWatch:
 
         Calls from the same line add up, with two exceptions: calls with the same memory, because
         optimizers such as LBFGS evaluate a batch several times; and inputs that were computed from
-        an earlier call, as in an integrator or a decoder that runs step by step.
+        an earlier call, as in an integrator, a recurrent network or a decoder that runs step by
+        step.
         """
         tensors = [tensor for tensor in _some_tensors(inputs) if tensor.dim() > 0]
         first = next(iter(tensors), None)
@@ -85,6 +86,10 @@ class BatchWatch:
             return
         if first.grad_fn is None:
             self._data_keys.add(key)
+            if key in self._given and any(tensor.grad_fn is not None for tensor in tensors):
+                # The hidden state of an earlier call, or something else that was computed.
+                self._given_is_certain = False
+                return
         elif key in self._data_keys:
             return
         memory = (key, _memory_of(first))
@@ -115,12 +120,18 @@ class BatchWatch:
             }
         if self._given:
             # The first call, because later ones may get its results as inputs.
-            size = next(iter(self._given.values()))
+            first = next(iter(self._given.values()))
+            # With one sample, an agent may only have chosen an action.
+            size = first if first > 1 else self._largest_data()
             # Positive and negative samples may be in one input, or a batch may be split.
             is_loaders = not self._declared or size in self._declared
-            is_certain = self._given_is_certain and is_loaders
+            is_certain = self._given_is_certain and is_loaders and size == first
             return {"size": size, "from": "input", "certain": is_certain}
         return {"size": None, "from": "input", "certain": False}
+
+    def _largest_data(self) -> int:
+        """Returns the most samples that a module got as data, at least 1."""
+        return max([1, *(self._given.get(key, 0) for key in self._data_keys)])
 
 
 def _hidden_rows(tensor: torch.Tensor) -> int:
