@@ -105,6 +105,19 @@ fn custom_gpu_and_price() {
 }
 
 #[test]
+fn a_price_limit_leaves_out_expensive_gpus() {
+    let sandbox = with_copies();
+    let result = predict(&sandbox, &["--max-price", "0.5", "--json", "-"]).exits_with(0);
+    for row in rows(&result) {
+        let usd = row["usd_per_hour"].as_f64();
+        assert!(row["here"] == true || usd.is_some_and(|usd| usd <= 0.5), "{row}");
+    }
+    let result = predict(&sandbox, &["--max-price", "0.01"]).exits_with(2);
+    result.stderr_contains("no GPU with a price of at most $0.01 per hour");
+    predict(&sandbox, &["--max-price=-1"]).exits_with(2).stderr_contains("US dollars");
+}
+
+#[test]
 fn failed_predictions_give_the_reason() {
     let sandbox = with_copies();
     let result = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::other_device::{HOST_NS_PER_LAUNCH, LAUNCH_NS, OperatorStep, Step};
+use super::other_device::{HOST_NS_PER_LAUNCH, LAUNCH_NS, OperatorStep, Prediction, Step};
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec, Price};
 use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_operators::op_list::OpList;
@@ -30,6 +30,10 @@ pub struct Comparison {
     pub batch_size: Option<u64>,
     /// Samples per epoch.
     pub samples_per_epoch: Option<u64>,
+    /// Wait for data in nanoseconds per iteration, as recorded.
+    pub data_ns: f64,
+    /// Peak memory in bytes, if one of the GPUs ran the iteration.
+    pub measured_peak_bytes: Option<u64>,
     /// Fastest first.
     pub rows: Vec<Row>,
     /// The basis of the host time.
@@ -99,6 +103,10 @@ pub struct Row {
     pub here: bool,
     /// Iteration time in nanoseconds.
     pub time_ns: Range,
+    /// The part of it during which the GPU is busy, in nanoseconds.
+    pub busy_ns: Range,
+    /// Iteration time on an infinitely fast GPU, in nanoseconds.
+    pub host_ns: Range,
     /// Whether the GPU waits for the host.
     pub waits_for_host: bool,
     /// Throughput, if the batch is known.
@@ -232,8 +240,7 @@ pub fn compare_with_host(
             launches = launches.max(prediction.launches);
             let here = from.is_some_and(|from| from.name == device.name);
             let waits_for_host = waiting || prediction.waits_for_host;
-            let row = row(device, here, prediction.time_ns, prediction.busy_ns.value, &facts);
-            Row { waits_for_host, ..row }
+            Row { waits_for_host, ..row(device, here, &prediction, &facts) }
         })
         .filter(|row| row.time_ns.value.is_finite() && row.time_ns.value > 0.0)
         .collect();
@@ -284,6 +291,8 @@ pub fn compare_with_host(
         basis,
         batch_size: facts.batch_size,
         samples_per_epoch: facts.samples_per_epoch,
+        data_ns: facts.data_ns,
+        measured_peak_bytes: facts.peak_bytes.filter(|_| from.is_some()),
         rows,
         host,
         notes,
@@ -292,7 +301,7 @@ pub fn compare_with_host(
 
 /// Returns the subject in its most informative form: measured, if it ran on a known GPU. `None` if it
 /// has no operators.
-pub(crate) fn step<'a>(
+fn step<'a>(
     subject: ComparisonInput<'a>,
     table: &'a DeviceTable,
     host_ns_per_operator: Option<f64>,
@@ -371,6 +380,7 @@ struct Facts {
     batch_size: Option<u64>,
     samples_per_epoch: Option<u64>,
     peak_bytes: Option<u64>,
+    data_ns: f64,
     joules: Option<f64>,
 }
 
@@ -381,6 +391,7 @@ impl Facts {
             batch_size: step.batch_size,
             samples_per_epoch: step.samples_per_epoch,
             peak_bytes: step.peak_bytes,
+            data_ns: step.data_ns,
             joules: step.joules,
         }
     }
@@ -391,24 +402,29 @@ impl Facts {
             batch_size: list.batch.as_ref().and_then(|batch| batch.size),
             samples_per_epoch: None,
             peak_bytes: list.memory.as_ref().map(|memory| memory.peak_bytes),
+            data_ns: 0.0,
             joules: None,
         }
     }
 }
 
-fn row(device: &DeviceSpec, here: bool, time_ns: Range, busy_ns: f64, facts: &Facts) -> Row {
+fn row(device: &DeviceSpec, here: bool, prediction: &Prediction, facts: &Facts) -> Row {
+    let Prediction { time_ns, busy_ns, host_ns, .. } = *prediction;
     let batch = facts.batch_size.filter(|batch| *batch > 0).map(|batch| batch as f64);
     let measured = facts.joules.filter(|_| here).map(Range::exact);
     let (joules, energy_from) = match measured {
         Some(joules) => (Some(joules), Some(EnergyFrom::Measured)),
         None => {
-            let joules = device.tdp_w.map(|power| joules_by_utilization(power, time_ns, busy_ns));
+            let joules =
+                device.tdp_w.map(|power| joules_by_utilization(power, time_ns, busy_ns.value));
             (joules, joules.map(|_| EnergyFrom::Utilization))
         }
     };
     let mut row = Row {
         here,
         time_ns,
+        busy_ns,
+        host_ns,
         waits_for_host: false,
         samples_per_second: batch.map(|batch| inverse(time_ns.times(1.0 / batch), 1e9)),
         peak_share: facts.peak_bytes.map(|bytes| bytes as f64 / device.memory_bytes as f64),

@@ -178,7 +178,8 @@ impl Writer<'_> {
         let iteration = &profile.iteration;
         page.line(&[strong(headline(profile, provenance))]);
         if let Some(before) = profile.estimate.as_ref().and_then(|estimate| estimate.before) {
-            let format_rate = |rate| format!("{} samples/s · ", units::significant(rate));
+            let format_rate =
+                |rate| format!("{} {} · ", units::significant(rate), iteration.rate_unit());
             let rate = before.samples_per_second().map(format_rate).unwrap_or_default();
             let (time, peak) = (before.time_ns, before.peak_bytes as f64);
             page.line(&[text(format!(

@@ -1,10 +1,8 @@
 //! The batch size that each GPU needs, for `ridgeline predict`: estimates the program with its own
 //! batch size and with a larger one.
 
-use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::op_list::OpList;
-use ridgeline_analysis::operators::recorded_step::RecordedStep;
-use ridgeline_analysis::predict::device_comparison::ComparisonInput;
+use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::predict::gpu_batches::{GpuBatches, ScaledStep, gpu_batches};
 use tokio_util::sync::CancellationToken;
 
@@ -16,13 +14,6 @@ use crate::pipeline::{Pipeline, Plan};
 /// an epoch must have that many samples.
 const FACTORS: [u64; 3] = [8, 4, 2];
 
-/// The iteration that predictions start from.
-pub(super) struct Known<'a> {
-    pub(super) step: &'a RecordedStep,
-    pub(super) host_ns_per_operator: Option<f64>,
-    pub(super) table: &'a DeviceTable,
-}
-
 /// Estimates the program at two batch sizes and predicts the one that each GPU needs.
 ///
 /// # Errors
@@ -30,25 +21,24 @@ pub(super) struct Known<'a> {
 pub(super) async fn find(
     pipeline: &Pipeline,
     plan: &Plan,
-    known: Known<'_>,
+    comparison: &Comparison,
     cancel: &CancellationToken,
 ) -> Result<GpuBatches, String> {
-    let other = other_plan(plan, known.step)?;
+    let other = other_plan(plan, comparison)?;
     let (own, other) =
         tokio::join!(estimate(pipeline, plan, cancel), estimate(pipeline, &other, cancel));
     let scaled = ScaledStep::between(&own?, &other?).map_err(|error| error.to_string())?;
-    let subject = ComparisonInput::Recorded(known.step);
-    gpu_batches(subject, &scaled, known.table, known.host_ns_per_operator)
+    gpu_batches(comparison, &scaled)
         .ok_or_else(|| "the run did not report its batch size".to_owned())
 }
 
 /// Returns the plan with another batch size.
-fn other_plan(plan: &Plan, step: &RecordedStep) -> Result<Plan, String> {
-    let samples = step.batch_size.ok_or("the run did not report its batch size")?;
+fn other_plan(plan: &Plan, comparison: &Comparison) -> Result<Plan, String> {
+    let samples = comparison.batch_size.ok_or("the run did not report its batch size")?;
     let written = plan.batch_size().map_err(|refusal| refusal.message)?;
     // With gradient accumulation, an iteration has several batches.
     let own = written.unwrap_or(samples);
-    let epoch = step.samples_per_epoch.unwrap_or(u64::MAX);
+    let epoch = comparison.samples_per_epoch.unwrap_or(u64::MAX);
     let factor = FACTORS.into_iter().find(|factor| samples.saturating_mul(*factor) <= epoch);
     let other = match factor {
         Some(factor) => own.saturating_mul(factor),

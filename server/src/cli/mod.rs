@@ -175,6 +175,13 @@ struct ProfileArgs {
     findings: bool,
 }
 
+/// Parses a price in US dollars.
+fn max_price(text: &str) -> Result<f64, String> {
+    let usd = text.trim_start_matches('$').parse::<f64>().ok();
+    let usd = usd.filter(|usd| usd.is_finite() && *usd > 0.0);
+    usd.ok_or_else(|| "expected a number of US dollars, such as 1.50".to_owned())
+}
+
 #[derive(Debug, Args)]
 struct PredictArgs {
     /// What to run (as for `profile`), a recording folder, or a Kineto trace [default: .].
@@ -182,6 +189,9 @@ struct PredictArgs {
     /// GPU names, or files that each describe a GPU; `all` for all known GPUs.
     #[arg(long, value_name = "NAME", num_args = 1.., default_value = "all")]
     gpu: Vec<String>,
+    /// Only GPUs that cost at most this many US dollars per hour. GPUs without a price are left out.
+    #[arg(long, value_name = "USD", value_parser = max_price)]
+    max_price: Option<f64>,
     /// Batch sizes to predict for; by default, the program's own.
     #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Vec<u32>,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
-use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
     Comparison, ComparisonInput, compare, compare_with_host,
 };
@@ -18,9 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::PredictArgs;
 use super::exit::Failure;
-use super::gpu_batches::{self, Known};
 use super::terminal::Terminal;
-use super::{output_file, profile, recorded, run};
+use super::{gpu_batches, output_file, profile, recorded, run};
 use crate::pipeline::{self, Pipeline, Plan};
 use crate::{known_devices, measured_rates};
 
@@ -37,8 +36,19 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
     }
     let chosen = choose(&args.gpu, &mut table)?;
     let mut predictions = predicted(&path, args, &table, terminal)?;
-    if let Some(chosen) = &chosen {
-        predictions.iter_mut().for_each(|prediction| prediction.retain(chosen));
+    let is_chosen = |device: &DeviceSpec| {
+        let is_named = chosen.as_ref().is_none_or(|names| names.contains(&device.name));
+        let price = device.price.as_ref().map(|price| price.usd_per_hour);
+        is_named && args.max_price.is_none_or(|max| price.is_some_and(|usd| usd <= max))
+    };
+    for prediction in &mut predictions {
+        prediction.retain(is_chosen);
+        if let (Some(max), true) = (args.max_price, prediction.is_empty()) {
+            return Err(Failure::usage(
+                format!("no GPU with a price of at most ${max} per hour"),
+                "`devices.prices` in the configuration sets prices",
+            ));
+        }
     }
     if let Some(file) = &args.json {
         output_file::write(&document(&predictions), file)?;
@@ -69,13 +79,24 @@ impl Prediction {
         Prediction { comparison, batches: None }
     }
 
-    /// Keeps only these GPUs, and the one that ran.
-    fn retain(&mut self, chosen: &[String]) {
-        self.comparison.rows.retain(|row| row.here || chosen.contains(&row.device.name));
+    /// Keeps only the chosen GPUs, and the one that ran.
+    fn retain(&mut self, is_chosen: impl Fn(&DeviceSpec) -> bool) {
         if let Some(batches) = &mut self.batches {
-            batches.rows.retain(|row| chosen.contains(&row.device.name));
-            batches.too_small.retain(|name| chosen.contains(name));
+            let kept: Vec<&str> = self
+                .comparison
+                .rows
+                .iter()
+                .filter(|row| is_chosen(&row.device))
+                .map(|row| row.device.name.as_str())
+                .collect();
+            batches.rows.retain(|row| is_chosen(&row.device));
+            batches.too_small.retain(|name| kept.contains(&name.as_str()));
         }
+        self.comparison.rows.retain(|row| row.here || is_chosen(&row.device));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.comparison.rows.iter().all(|row| row.here)
     }
 }
 
@@ -245,15 +266,12 @@ impl Program<'_> {
     /// Predicts from the program's recording. If it takes equally long on all GPUs, predicts the
     /// batch size that each of them needs.
     async fn of_profiled(&self, recording: &Path, plan: &Plan) -> Result<Prediction, Failure> {
-        let recorded = RecordedIteration::read(recording, self.table)?;
-        let comparison = recorded.compare(recording)?;
+        let comparison = of_recording(recording, self.table)?;
         if !comparison.rows.iter().all(|row| row.waits_for_host) {
             return Ok(Prediction::without_batches(comparison));
         }
         self.terminal.note("Estimating the batch size that each GPU needs");
-        let RecordedIteration { step, host_ns_per_operator, table } = &recorded;
-        let known = Known { step, host_ns_per_operator: *host_ns_per_operator, table };
-        match gpu_batches::find(self.pipeline, plan, known, self.cancel).await {
+        match gpu_batches::find(self.pipeline, plan, &comparison, self.cancel).await {
             Ok(batches) => Ok(Prediction { comparison, batches: Some(batches) }),
             Err(why) => {
                 self.terminal
@@ -271,42 +289,20 @@ fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
     table
 }
 
-/// A recorded iteration, and what predictions need besides it.
-struct RecordedIteration {
-    step: RecordedStep,
-    host_ns_per_operator: Option<f64>,
-    /// All GPUs, with this machine's measured rates.
-    table: DeviceTable,
-}
-
-impl RecordedIteration {
-    fn read(path: &Path, table: &DeviceTable) -> Result<RecordedIteration, Failure> {
-        let (recording, profile, _) = recorded::read(path)?;
-        let step = attribution::recorded_step(&recording, &profile);
-        let table = measured(table, step.device.is_simulated);
-        let host_ns_per_operator = attribution::host_ns_per_operator(&recording, &profile);
-        Ok(RecordedIteration { step, host_ns_per_operator, table })
-    }
-
-    fn compare(&self, path: &Path) -> Result<Comparison, Failure> {
-        let RecordedIteration { step, host_ns_per_operator, table } = self;
-        let subject = ComparisonInput::Recorded(step);
-        compare_with_host(subject, table, *host_ns_per_operator).ok_or_else(|| {
-            let device = &step.device.name;
-            if step.ran_on_gpu() && table.find(device).is_none() {
-                return Failure::failed(
-                    format!(
-                        "{device} is not a known GPU, and operators were recorded without shapes"
-                    ),
-                    "Describe the GPU in a file (docs/configuration.md), or record shapes",
-                );
-            }
-            recorded::failure(path, "it has no kernels or operators with shapes to predict from")
-        })
-    }
-}
-
 /// Predicts a recording on the GPUs of the table. Runs nothing.
 pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
-    RecordedIteration::read(path, table)?.compare(path)
+    let (recording, profile, _) = recorded::read(path)?;
+    let step = attribution::recorded_step(&recording, &profile);
+    let table = measured(table, step.device.is_simulated);
+    let host = attribution::host_ns_per_operator(&recording, &profile);
+    compare_with_host(ComparisonInput::Recorded(&step), &table, host).ok_or_else(|| {
+        let device = &step.device.name;
+        if step.ran_on_gpu() && table.find(device).is_none() {
+            return Failure::failed(
+                format!("{device} is not a known GPU, and operators were recorded without shapes"),
+                "Describe the GPU in a file (docs/configuration.md), or record shapes",
+            );
+        }
+        recorded::failure(path, "it has no kernels or operators with shapes to predict from")
+    })
 }

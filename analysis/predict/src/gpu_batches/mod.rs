@@ -17,10 +17,9 @@ use std::collections::BTreeMap;
 pub use scaled_step::{NotScalable, ScaledStep};
 
 use super::batch_size::{Capacity, IntegerRange, Run, largest_fitting};
-use super::device_comparison::{ComparisonInput, step};
-use super::other_device::{OperatorStep, Prediction};
-use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec};
-use ridgeline_devices::device_table::DeviceTable;
+use super::device_comparison::{Comparison, Row};
+use super::other_device::OperatorStep;
+use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_operators::range::Range;
 
 /// Memory that an iteration cannot use: the CUDA context with the kernels of PyTorch's libraries,
@@ -78,43 +77,34 @@ pub enum Limit {
     Data,
 }
 
-/// Predicts the batch size that each GPU of the table needs, from one iteration and its growth.
-/// Returns `None` if the iteration has no operators or no batch size.
-///
-/// `host_ns_per_operator` is that of
-/// [`compare_with_host`](super::device_comparison::compare_with_host).
-pub fn gpu_batches(
-    subject: ComparisonInput<'_>,
-    scaled: &ScaledStep,
-    table: &DeviceTable,
-    host_ns_per_operator: Option<f64>,
-) -> Option<GpuBatches> {
-    let (batch_size, samples_per_epoch, data_ns) = match subject {
-        ComparisonInput::Recorded(step) => (step.batch_size, step.samples_per_epoch, step.data_ns),
-        ComparisonInput::Estimated(list) => (list.batch.as_ref()?.size, None, 0.0),
-    };
-    let batch_size = batch_size.filter(|batch| *batch > 0)?;
-    let step = step(subject, table, host_ns_per_operator)?;
-    let mut growth = Growth { scaled, steps: BTreeMap::new(), batch_size, data_ns };
-    let memory = Vec::from_iter(measured_memory(subject));
+/// Predicts the batch size that each GPU of a comparison needs, from how the iteration grows. `None` if
+/// its batch size is unknown.
+pub fn gpu_batches(comparison: &Comparison, scaled: &ScaledStep) -> Option<GpuBatches> {
+    let batch_size = comparison.batch_size.filter(|batch| *batch > 0)?;
+    let samples_per_epoch = comparison.samples_per_epoch;
+    let peak_bytes = comparison.measured_peak_bytes;
+    let run = Run { batch: batch_size, samples: batch_size, peak_bytes, ..Run::default() };
+    let runs = Vec::from_iter(peak_bytes.map(|_| run));
+    let mut growth =
+        Growth { scaled, steps: BTreeMap::new(), batch_size, data_ns: comparison.data_ns };
     let (mut rows, mut too_small) = (Vec::new(), Vec::new());
-    for device in table.devices().iter().filter(|device| device.kind == DeviceKind::Gpu) {
+    for known in &comparison.rows {
+        let device = &known.device;
         let capacity = Capacity { bytes: device.memory_bytes, taken: RESERVED_BYTES };
-        let largest = largest_fitting(&memory, &scaled.memory, capacity);
+        let largest = largest_fitting(&runs, &scaled.memory, capacity);
         let (max_batch, limit) = max_batch(largest, samples_per_epoch);
         if max_batch == 0 {
             too_small.push(device.name.clone());
             continue;
         }
-        let known = step.on(device);
         let powers = (0..).map(|power| 1 << power).take_while(|batch| *batch <= max_batch);
-        let mut times = powers.map(|batch| growth.at(batch, &known, device));
+        let mut times = powers.map(|batch| growth.at(batch, known));
         let (times, limit) = match times.find(Times::is_busy) {
             Some(busy) => {
                 let waits_for_data = busy.data_ns > busy.gpu_ns.value;
                 (busy, waits_for_data.then_some(Limit::Data))
             }
-            None => (growth.at(max_batch, &known, device), Some(limit)),
+            None => (growth.at(max_batch, known), Some(limit)),
         };
         rows.extend(times.row(device, limit, largest));
     }
@@ -139,7 +129,8 @@ struct Growth<'a> {
 
 impl Growth<'_> {
     /// Returns the times with a batch size, from the prediction for the known one.
-    fn at(&mut self, batch: u64, known: &Prediction, device: &DeviceSpec) -> Times {
+    fn at(&mut self, batch: u64, known: &Row) -> Times {
+        let device = &known.device;
         let growth = self.cost_ns(batch, device) / self.cost_ns(self.batch_size, device);
         Times {
             batch,
@@ -204,13 +195,6 @@ impl Times {
             largest,
         })
     }
-}
-
-/// Returns the measured peak memory, if a GPU ran the iteration.
-fn measured_memory(subject: ComparisonInput<'_>) -> Option<Run> {
-    let ComparisonInput::Recorded(step) = subject else { return None };
-    let batch = step.batch_size.filter(|_| step.ran_on_gpu())?;
-    Some(Run { batch, samples: batch, peak_bytes: step.peak_bytes, ..Run::default() })
 }
 
 /// Returns the largest batch to consider, and what limits it.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::device_comparison::{ComparisonInput, compare, compare_with_host};
+use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_operators::op_list::{Batch, Memory, Op, OpList, Outcome};
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_operators::recorded_step::RecordedStep;
@@ -23,8 +25,8 @@ fn list(batch: u64) -> OpList {
 
 fn batches(list: &OpList, larger: &OpList) -> GpuBatches {
     let scaled = ScaledStep::between(list, larger).expect("it scales");
-    let table = DeviceTable::shipped();
-    gpu_batches(ComparisonInput::Estimated(list), &scaled, table, None).expect("rows")
+    let comparison = compare(ComparisonInput::Estimated(list), DeviceTable::shipped());
+    gpu_batches(&comparison.expect("operators"), &scaled).expect("rows")
 }
 
 #[track_caller]
@@ -96,9 +98,9 @@ fn a_batch_has_at_most_the_samples_of_an_epoch() {
         ..RecordedStep::default()
     };
     let scaled = ScaledStep::between(&list(8), &list(64)).expect("it scales");
-    let table = DeviceTable::shipped();
-    let found = gpu_batches(ComparisonInput::Recorded(&recorded), &scaled, table, Some(1e6));
-    let found = found.expect("rows");
+    let input = ComparisonInput::Recorded(&recorded);
+    let comparison = compare_with_host(input, DeviceTable::shipped(), Some(1e6));
+    let found = gpu_batches(&comparison.expect("operators"), &scaled).expect("rows");
     for row in &found.rows {
         assert_eq!((row.batch_size, row.limit), (10, Some(Limit::Epoch)), "{}", row.device.name);
     }
@@ -114,18 +116,15 @@ fn a_slow_loader_limits_throughput() {
         ..RecordedStep::default()
     };
     let scaled = ScaledStep::between(&list(8), &list(64)).expect("it scales");
-    let table = DeviceTable::shipped();
-    let found =
-        gpu_batches(ComparisonInput::Recorded(&recorded), &scaled, table, None).expect("rows");
+    let of = |step: &RecordedStep| {
+        let comparison = compare(ComparisonInput::Recorded(step), DeviceTable::shipped());
+        gpu_batches(&comparison.expect("operators"), &scaled).expect("rows")
+    };
+    let found = of(&recorded);
     assert!(found.rows.iter().all(|row| row.limit == Some(Limit::Data)));
     let samples = found.rows.iter().map(|row| row.samples_per_second.value);
     assert!(samples.fold(0.0, f64::max) < 8.0);
-    let without = gpu_batches(
-        ComparisonInput::Recorded(&RecordedStep { data_ns: 0.0, ..recorded.clone() }),
-        &scaled,
-        table,
-        None,
-    );
+    let without = of(&RecordedStep { data_ns: 0.0, ..recorded.clone() });
     // The batch sizes are those of a fast loader.
     let sizes = |batches: &GpuBatches| {
         let mut sizes: Vec<(String, u64)> =
@@ -133,7 +132,7 @@ fn a_slow_loader_limits_throughput() {
         sizes.sort();
         sizes
     };
-    assert_eq!(sizes(&found), sizes(&without.expect("rows")));
+    assert_eq!(sizes(&found), sizes(&without));
 }
 
 #[test]

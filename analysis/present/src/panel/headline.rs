@@ -50,7 +50,7 @@ pub(super) fn numbers(profile: &Profile, baselines: &Baselines<'_>) -> Vec<Numbe
     let (last, head) = (baselines.last.as_ref(), baselines.head.as_ref());
     if let Some(rate) = iteration.samples_per_second().filter(|rate| rate.is_finite()) {
         let mark = if iteration.batch_guessed_from.is_some() { "~" } else { "" };
-        let text = format!("{mark}{} samples/s", units::significant(rate));
+        let text = format!("{mark}{} {}", units::significant(rate), iteration.rate_unit());
         numbers.push(Number {
             since_last: Change::of(last, |found| found.throughput),
             since_head: Change::of(head, |found| found.throughput),

@@ -108,6 +108,18 @@ fn invalid_numbers_are_left_out() {
 }
 
 #[test]
+fn throughput_of_a_language_model_is_in_tokens() {
+    let (source, mut profile) = profile(TRAIN);
+    let throughput = |profile: &Profile| {
+        let document = document_of(profile, &[Some(&source)], &[]);
+        document["recording"]["headline"][0]["text"].as_str().expect("text").to_owned()
+    };
+    assert!(throughput(&profile).ends_with(" samples/s"));
+    profile.iteration.counts_tokens = true;
+    assert!(throughput(&profile).ends_with(" tokens/s"));
+}
+
+#[test]
 fn modules_with_invalid_parents_are_roots() {
     let (_, mut profile) = profile(TRAIN);
     let module = |path: &str, parent: u32| ModuleCost {
