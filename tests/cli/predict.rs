@@ -239,19 +239,18 @@ fn the_batch_size_that_each_gpu_needs() {
     let gpus = ["--gpu", "T4", "H100-SXM5-80GB"];
     let result = sandbox.run(&[&arguments[..], &gpus, &["--json", "-"]].concat()).exits_with(0);
     let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
-    let batches = &document["gpu_batches"];
-    assert_eq!(batches["batch_size"], 8, "{}", result.stderr);
-    let row = |name: &str| {
-        let rows = batches["rows"].as_array().expect("rows");
-        assert_eq!(rows.len(), 2, "only the named GPUs: {batches}");
-        rows.iter().find(|row| row["name"] == name).expect(name).clone()
+    let prediction = &document["predictions"][0];
+    assert_eq!(prediction["batch_size"], 8, "{}", result.stderr);
+    let batch = |name: &str| {
+        let rows = prediction["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 2, "only the named GPUs: {prediction}");
+        rows.iter().find(|row| row["name"] == name).expect(name)["batch"].clone()
     };
-    let (slow, fast) = (row("T4"), row("H100-SXM5-80GB"));
-    let number = |row: &Value, key: &str| row[key].as_u64().expect("a number");
-    assert!(8 < number(&slow, "batch_size"), "{slow}");
-    assert!(number(&slow, "batch_size") < number(&fast, "batch_size"), "{slow} {fast}");
-    let largest = |row: &Value| row["largest_batch"]["value"].as_u64().expect("a number");
-    assert!(number(&fast, "batch_size") < largest(&slow) && largest(&slow) < largest(&fast));
+    let (slow, fast) = (batch("T4"), batch("H100-SXM5-80GB"));
+    let size = |batch: &Value| batch["size"].as_u64().expect("a number");
+    assert!(8 < size(&slow) && size(&slow) < size(&fast), "{slow} {fast}");
+    let largest = |batch: &Value| batch["largest"]["value"].as_u64().expect("a number");
+    assert!(size(&fast) < largest(&slow) && largest(&slow) < largest(&fast), "{slow} {fast}");
 
     let result = sandbox.run(&[&arguments[..], &gpus].concat()).exits_with(0);
     let result = result

@@ -20,7 +20,22 @@ const GPUS = [
   ["P4000", 3900, 0.51, 8],
 ];
 
-export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null } = {}) {
+/** The batch size that keeps a GPU busy: the faster it is, the larger. */
+const batch = (milliseconds, hourly, gigabytes) => {
+  const size = 2 ** Math.round(Math.log2(64e3 / milliseconds));
+  const fits = Math.round(gigabytes * 1.5);
+  const rate = (1e3 / milliseconds) * 32;
+  return {
+    size: Math.min(size, fits),
+    limit: size > fits ? "memory" : null,
+    time_ns: range((Math.min(size, fits) / rate) * 1e9, 1.3),
+    samples_per_second: range(rate, 1.3),
+    usd_per_million_samples: hourly === null ? null : range((hourly / 3600 / rate) * 1e6, 1.3),
+    largest: { low: fits - 2, value: fits, high: fits + 2 },
+  };
+};
+
+export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null, batches = false } = {}) {
   const rows = GPUS.map(([name, milliseconds, hourly, gigabytes]) => {
     const factor = name === here ? 1.02 : 1.25;
     const time = range(milliseconds * 1e6, factor);
@@ -40,6 +55,7 @@ export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null }
       joules_per_iteration: range(milliseconds * 0.4, 1.4),
       energy_from: name === here ? "measured" : "utilization",
       note: gigabytes >= 20 ? null : "Its memory is too small for this batch.",
+      batch: batches ? batch(milliseconds, hourly, gigabytes) : null,
     };
   });
   return {

@@ -23,12 +23,12 @@ const documents = (devices = devicePredictions()) => ({
   timeline: timelineDocument(),
 });
 
-const names = async (page) => (await page.locator("#predictions tbody th").allInnerTexts()).map((text) => text.split(" ")[0]);
+const names = async (page) => (await page.locator("#predictions table").first().locator("tbody th").allInnerTexts()).map((text) => text.split(" ")[0]);
 
 describe("other GPUs", { skip: found.reason }, () => {
   test("are listed fastest first, measured or predicted", () =>
     withPanel(browser, documents(), async (page) => {
-      const rows = await page.locator("#predictions tbody tr").allInnerTexts();
+      const rows = await page.locator("#predictions table").first().locator("tbody tr").allInnerTexts();
       assert.equal(rows.length, 12);
       assert.match(rows[0], /^B200-SXM6-180GB\s+~41 ms\s+32\.8 ms to 51\.2 ms\s+~780\s+11%\s+\$6\.99 \(2026-11-20\)\s+~\$2\.49\s+~16\.4 J/);
       assert.match(rows[4], /^NVIDIA H200 of ours here\s+102 ms\s+.*\$2\.50, yours \(2026-11-20\)/);
@@ -53,6 +53,26 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.deepEqual([order[0], order.at(-1)], ["P4000", "RTX3080-10GB"]);
       await page.locator("#predictions button.sort", { hasText: "GPU" }).click();
       assert.equal((await names(page))[0], "A100-SXM4-80GB");
+    }));
+
+  test("show the batch size that keeps each of them busy, the cheapest first", () =>
+    withPanel(browser, documents(devicePredictions({ batches: true })), async (page) => {
+      const table = page.getByRole("table", { name: "Batch size that keeps each GPU busy" });
+      const rows = await table.locator("tbody tr").allInnerTexts();
+      assert.equal(rows.length, 12);
+      assert.match(rows[0], /^RTX5090\s+48 \(memory\)\s+~333\s+~\$0\.74\s+~48$/);
+      const text = await page.locator("#predictions").innerText();
+      assert.match(text, /\(memory\): a larger batch may not fit/);
+      assert.doesNotMatch(text, /\(data\)/);
+      if (!noAxe) await checkAccessibility(page);
+      await checkNoSidewaysScroll(page);
+      await page.locator("#predictions").screenshot({ path: join(await screenshotFolder(), "panel-gpu-batches.png") });
+    }));
+
+  test("hide the batch sizes until they are known", () =>
+    withPanel(browser, documents(), async (page) => {
+      await page.getByRole("table", { name: "Predictions for other GPUs" }).waitFor();
+      assert.equal(await page.getByRole("table", { name: "Batch size that keeps each GPU busy" }).count(), 0);
     }));
 
   test("keep their order when a new document arrives", () =>

@@ -1,12 +1,9 @@
-//! The batch size that each GPU needs: a table for the terminal, and the same rows for JSON.
-
-use serde::Serialize;
+//! The batch size that each GPU needs, as a table for the terminal.
 
 use super::devices::{MAX_NAME, about, dollars, lay_out, overhead};
 use super::terminal::Style;
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
-use ridgeline_operators::range::Range;
 use ridgeline_predict::batch_size::IntegerRange;
 use ridgeline_predict::device_comparison::Comparison;
 use ridgeline_predict::gpu_batches::{GpuBatch, GpuBatches, Limit};
@@ -175,69 +172,13 @@ fn notes(batches: &GpuBatches) -> Vec<String> {
     notes
 }
 
-/// `gpu_batches` of the JSON document.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Document {
-    batch_size: u64,
-    samples_per_epoch: Option<u64>,
-    rows: Vec<DocumentRow>,
-    too_small: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct DocumentRow {
-    name: String,
-    batch_size: u64,
-    limit: Option<&'static str>,
-    time_ns: Range,
-    samples_per_second: Range,
-    usd_per_million_samples: Option<Range>,
-    largest_batch: Option<DocumentRange>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct DocumentRange {
-    low: u64,
-    value: u64,
-    high: u64,
-}
-
-impl Document {
-    /// Returns the document's entry.
-    pub fn of(batches: &GpuBatches) -> Document {
-        let rows = batches.rows.iter().map(|row| DocumentRow {
-            name: clean(&row.device.name),
-            batch_size: row.batch_size,
-            limit: row.limit.map(|limit| match limit {
-                Limit::Memory => "memory",
-                Limit::Epoch => "epoch",
-                Limit::Search => "search",
-                Limit::Data => "data",
-            }),
-            time_ns: row.time_ns,
-            samples_per_second: row.samples_per_second,
-            usd_per_million_samples: row.usd_per_million_samples,
-            largest_batch: row.largest.map(|IntegerRange { low, value, high }| DocumentRange {
-                low,
-                value,
-                high,
-            }),
-        });
-        Document {
-            batch_size: batches.batch_size,
-            samples_per_epoch: batches.samples_per_epoch,
-            rows: rows.collect(),
-            too_small: batches.too_small.iter().map(|name| clean(name)).collect(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
 
     use super::*;
     use ridgeline_devices::device_table::DeviceTable;
+    use ridgeline_operators::range::Range;
     use ridgeline_predict::device_comparison::{Basis, Host, Row};
 
     /// Fixed values, so that changes of the prediction model do not change the expected output.

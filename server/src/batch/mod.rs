@@ -11,7 +11,9 @@ mod sources;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ridgeline_analysis::operators::op_list::OpList;
 use ridgeline_analysis::predict::batch_size::{Capacity, Evidence};
+use ridgeline_analysis::predict::gpu_batches::GpuBatches;
 use ridgeline_analysis::present::panel::{BatchSizes, Site};
 use ridgeline_analysis::python::batch_site::{BatchSite, batch_site};
 use ridgeline_analysis::python::semantics::{Entry, Refusal};
@@ -84,6 +86,10 @@ pub(crate) struct SweepResults {
     pub capacity: Option<Capacity>,
     /// A message for the user.
     pub message: Option<String>,
+    /// The operators of the first estimate.
+    pub first_operators: Option<Arc<OpList>>,
+    /// The batch sizes that GPUs need, after a second estimate.
+    pub gpu_batches: Option<Arc<GpuBatches>>,
 }
 
 impl SweepResults {

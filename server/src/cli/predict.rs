@@ -105,17 +105,11 @@ impl Prediction {
 struct Document {
     schema: u32,
     predictions: Vec<Devices>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gpu_batches: Option<present::gpu_batches::Document>,
 }
 
 fn document(predictions: &[Prediction]) -> Document {
-    let batches = predictions.iter().find_map(|prediction| prediction.batches.as_ref());
-    Document {
-        schema: 1,
-        predictions: predictions.iter().map(|one| Devices::of(&one.comparison)).collect(),
-        gpu_batches: batches.map(present::gpu_batches::Document::of),
-    }
+    let devices = predictions.iter().map(|one| Devices::of(&one.comparison, one.batches.as_ref()));
+    Document { schema: 1, predictions: devices.collect() }
 }
 
 /// The folder whose configuration applies: the project's, or the working directory for a recording.

@@ -94,6 +94,12 @@ pub(crate) fn document(facts: &DocumentInput) -> Result<Arc<str>, RequestError> 
         .batch
         .as_ref()
         .map(|(batch, is_measuring)| batch.results.for_panel(&batch.sources(), *is_measuring));
+    let gpu_batches =
+        facts.batch.as_ref().and_then(|(batch, _)| batch.results.gpu_batches.as_ref());
+    let gpu_batches = device_comparison
+        .as_ref()
+        .zip(gpu_batches)
+        .map(|(comparison, batches)| batches.with_prices_of(comparison));
     json(&panel_document(&PanelInput {
         generation: profiled.map_or(0, |(generation, _)| generation),
         project: &facts.project,
@@ -107,6 +113,7 @@ pub(crate) fn document(facts: &DocumentInput) -> Result<Arc<str>, RequestError> 
         last: history.last.as_ref(),
         head: history.head.as_ref(),
         device_comparison: device_comparison.as_deref(),
+        gpu_batches: gpu_batches.as_ref(),
         batch_sizes: batch_sizes.as_ref(),
         what_ifs: Some(&what_ifs(facts)),
         findings: facts.findings.as_ref().map(|known| panel_findings(facts, known)).as_ref(),

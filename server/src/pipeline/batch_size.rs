@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::operators::op_list::OpList;
 use ridgeline_analysis::predict::batch_size::{
     Bounds, Capacity, Evidence, Failed, Question, max_runs_left, next_question,
 };
+use ridgeline_analysis::predict::gpu_batches::{ScaledStep, gpu_batches};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::batch_site::{Entry as SiteEntry, Project as _, batch_site};
 use ridgeline_analysis::python::semantics::Refusal;
@@ -21,7 +23,7 @@ use super::{Pipeline, blocking, or_cancelled, side_by_side};
 use crate::batch::{Sources, SweepEffort, SweepEnd, SweepRequest, SweepResults};
 use crate::consent::Permit;
 use crate::machine_load::{self, BusyReason};
-use crate::profiler::ProgressEvent;
+use crate::profiler::{Profiled, ProgressEvent};
 
 /// The maximum expected time of a background run: its iterations, at the speed of the last run.
 const BACKGROUND_RUN_LIMIT: Duration = Duration::from_secs(4);
@@ -72,6 +74,8 @@ impl Pipeline {
         let profile = request.measured.profile.clone();
         if let Some(known) = &request.known {
             sweep.evidence.clone_from(&known.evidence);
+            sweep.first_operators.clone_from(&known.first_operators);
+            sweep.gpu_batches.clone_from(&known.gpu_batches);
         }
         let run = sweep.evidence.runs.first();
         let base = run.map(|run| (run.batch, run.samples));
@@ -148,7 +152,10 @@ impl Pipeline {
                     sweep.evidence.runs.extend(runs);
                     sweep.evidence.in_turns.push(rounds);
                 }
-                Ok(Answer::Estimate(estimate)) => sweep.evidence.estimates.push(estimate),
+                Ok(Answer::Estimate(estimate, operators)) => {
+                    sweep.evidence.estimates.push(estimate);
+                    add_operators(&mut sweep, *operators, &request.measured).await;
+                }
                 Err(reason) => sweep.evidence.failed.push(Failed { question, reason }),
             }
             if !permit.is_valid() {
@@ -160,6 +167,24 @@ impl Pipeline {
             }
         }
         SweepEnd::Done
+    }
+}
+
+/// Adds the operators of an estimate. Two of them show how an iteration grows, so that other GPUs can
+/// be predicted with any batch size.
+async fn add_operators(sweep: &mut SweepResults, operators: OpList, measured: &Profiled) {
+    let Some(first) = sweep.first_operators.clone() else {
+        sweep.first_operators = Some(Arc::new(operators));
+        return;
+    };
+    let Some(comparison) = measured.device_comparison.clone() else { return };
+    if sweep.gpu_batches.is_none() {
+        let predict = move || {
+            // A program that runs other operators with another batch size cannot be predicted.
+            let scaled = ScaledStep::between(&first, &operators).ok()?;
+            gpu_batches(&comparison, &scaled)
+        };
+        sweep.gpu_batches = blocking(predict).await.ok().flatten().map(Arc::new);
     }
 }
 
@@ -210,7 +235,16 @@ fn results_without_run(
         };
         let capacity = capacity(&plan, &profile, memory_limit, in_use_bytes);
         let evidence = Evidence { runs, ..Evidence::default() };
-        let sweep = SweepResults { root, entry, site, evidence, capacity, message: None };
+        let sweep = SweepResults {
+            root,
+            entry,
+            site,
+            evidence,
+            capacity,
+            message: None,
+            first_operators: None,
+            gpu_batches: None,
+        };
         (sweep, sources)
     }
 }

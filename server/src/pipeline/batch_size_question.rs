@@ -77,7 +77,8 @@ pub(super) fn run_of(profile: &Profile, batch: u64) -> Option<Run> {
 pub(super) enum Answer {
     Run(Run),
     SideBySide(Vec<Run>, Vec<Round>),
-    Estimate(Estimate),
+    /// An estimate and its operators.
+    Estimate(Estimate, Box<OpList>),
 }
 
 impl Sweep<'_> {
@@ -96,7 +97,9 @@ impl Sweep<'_> {
                 self.side_by_side(others, before, folder.path()).await
             }
             Question::Estimate(batch) => {
-                self.estimate(batch, folder.path()).await.map(Answer::Estimate)
+                let estimated = self.estimate(batch, folder.path()).await;
+                estimated
+                    .map(|(estimate, operators)| Answer::Estimate(estimate, Box::new(operators)))
             }
         };
         // A recording has many megabytes, so removing it takes time.
@@ -200,7 +203,7 @@ impl Sweep<'_> {
         self.pipeline.run_once(&self.agent, request, &progress, self.permit.token()).await
     }
 
-    async fn estimate(&self, batch: u64, out: &Path) -> Result<Estimate, String> {
+    async fn estimate(&self, batch: u64, out: &Path) -> Result<(Estimate, OpList), String> {
         let is_cpu = self.profile.device.kind == "cpu";
         let run = RunRequest { device: "cpu".to_owned(), ..self.request(batch, out) };
         let claim = if is_cpu { Claim::Cpu } else { Claim::Cuda };
@@ -227,7 +230,7 @@ impl Sweep<'_> {
             let operators = list.ops.iter().filter_map(|op| list.operator(op));
             operators.map(|one| cost(one, device, &Options::default()).time_ns.value).sum()
         });
-        Ok(Estimate { batch, peak_bytes, cost_ns })
+        Ok((Estimate { batch, peak_bytes, cost_ns }, list))
     }
 
     /// Checks that changing the number has changed the batch size.

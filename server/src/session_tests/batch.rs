@@ -61,6 +61,8 @@ fn explored(session: &Session) -> SweepResults {
         evidence: Evidence { runs: [32, 48, 24].map(run).into(), ..Evidence::default() },
         capacity: Some(Capacity { bytes: 300_000, taken: 0 }),
         message: None,
+        first_operators: None,
+        gpu_batches: None,
     }
 }
 

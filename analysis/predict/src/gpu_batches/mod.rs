@@ -77,6 +77,27 @@ pub enum Limit {
     Data,
 }
 
+impl GpuBatches {
+    /// Returns the rows with the prices of a comparison, which may be the user's.
+    pub fn with_prices_of(&self, comparison: &Comparison) -> GpuBatches {
+        let mut changed = self.clone();
+        for row in &mut changed.rows {
+            let mut known = comparison.rows.iter().map(|row| &row.device);
+            if let Some(device) = known.find(|device| device.name == row.device.name) {
+                row.device.price.clone_from(&device.price);
+                row.usd_per_million_samples = price(device, row.time_ns, row.batch_size);
+            }
+        }
+        changed
+    }
+}
+
+/// Returns US dollars per million samples, if the device has a price.
+fn price(device: &DeviceSpec, time_ns: Range, batch: u64) -> Option<Range> {
+    let usd_per_hour = device.price.as_ref()?.usd_per_hour;
+    Some(time_ns.times(usd_per_hour / NS_PER_HOUR / batch as f64 * 1e6))
+}
+
 /// Predicts the batch size that each GPU of a comparison needs, from how the iteration grows. `None` if
 /// its batch size is unknown.
 pub fn gpu_batches(comparison: &Comparison, scaled: &ScaledStep) -> Option<GpuBatches> {
@@ -108,9 +129,9 @@ pub fn gpu_batches(comparison: &Comparison, scaled: &ScaledStep) -> Option<GpuBa
         };
         rows.extend(times.row(device, limit, largest));
     }
-    let price = |row: &GpuBatch| row.usd_per_million_samples.map_or(f64::INFINITY, |usd| usd.value);
+    let usd = |row: &GpuBatch| row.usd_per_million_samples.map_or(f64::INFINITY, |usd| usd.value);
     rows.sort_by(|a, b| {
-        let by_price = price(a).total_cmp(&price(b));
+        let by_price = usd(a).total_cmp(&usd(b));
         by_price.then(b.samples_per_second.value.total_cmp(&a.samples_per_second.value))
     });
     let any = !(rows.is_empty() && too_small.is_empty());
@@ -179,7 +200,6 @@ impl Times {
         let is_known = time_ns.low > 0.0 && time_ns.high.is_finite();
         let samples = self.batch as f64;
         let per_second = |ns: f64| samples * 1e9 / ns;
-        let usd_per_hour = device.price.as_ref().map(|price| price.usd_per_hour);
         is_known.then(|| GpuBatch {
             device: device.clone(),
             batch_size: self.batch,
@@ -190,8 +210,7 @@ impl Times {
                 value: per_second(time_ns.value),
                 high: per_second(time_ns.low),
             },
-            usd_per_million_samples: usd_per_hour
-                .map(|usd| time_ns.times(usd / NS_PER_HOUR / samples * 1e6)),
+            usd_per_million_samples: price(device, time_ns, self.batch),
             largest,
         })
     }

@@ -144,3 +144,18 @@ fn the_lowest_price_per_sample_is_first() {
     let unpriced = &found.rows[first_without.expect("not all have a price")..];
     assert!(unpriced.iter().all(|row| row.usd_per_million_samples.is_none()));
 }
+
+#[test]
+fn prices_follow_those_of_the_comparison() {
+    let (one, other) = (list(1), list(8));
+    let scaled = ScaledStep::between(&one, &other).expect("it scales");
+    let comparison = compare(ComparisonInput::Estimated(&one), DeviceTable::shipped());
+    let comparison = comparison.expect("operators");
+    let found = gpu_batches(&comparison, &scaled).expect("rows");
+    let prices = BTreeMap::from([("T4".to_owned(), 70.0)]);
+    let changed = found.with_prices_of(&comparison.with_prices(&prices));
+    let usd =
+        |batches: &GpuBatches| row(batches, "T4").usd_per_million_samples.expect("a price").value;
+    assert!((usd(&changed) / usd(&found) - 70.0 / 0.35).abs() < 1e-6);
+    assert_eq!(row(&changed, "L4"), row(&found, "L4"));
+}

@@ -6,7 +6,9 @@ use super::super::devices::overhead;
 use super::{finite, name};
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_operators::range;
+use ridgeline_predict::batch_size::IntegerRange;
 use ridgeline_predict::device_comparison::{Comparison, Row};
+use ridgeline_predict::gpu_batches::{GpuBatch, GpuBatches, Limit};
 
 /// `predictions.devices`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +37,25 @@ struct Device {
     joules_per_iteration: Option<Range>,
     energy_from: Option<&'static str>,
     note: Option<String>,
+    batch: Option<Batch>,
+}
+
+/// The batch size that keeps a GPU busy, and the largest one that fits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Batch {
+    size: u64,
+    limit: Option<&'static str>,
+    time_ns: Range,
+    samples_per_second: Range,
+    usd_per_million_samples: Option<Range>,
+    largest: Option<WholeNumbers>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct WholeNumbers {
+    low: u64,
+    value: u64,
+    high: u64,
 }
 
 /// A range of finite numbers.
@@ -52,8 +73,13 @@ impl From<range::Range> for Range {
 }
 
 impl Devices {
-    /// Returns the entry of a comparison.
-    pub fn of(comparison: &Comparison) -> Devices {
+    /// Returns the entry of a comparison, and of the batch sizes that its GPUs need.
+    pub fn of(comparison: &Comparison, batches: Option<&GpuBatches>) -> Devices {
+        let batch_of = |row: &Row| {
+            let mut rows = batches.iter().flat_map(|batches| &batches.rows);
+            rows.find(|batch| batch.device.name == row.device.name)
+        };
+        let device = |row: &Row| device(row, batch_of(row));
         Devices {
             from: comparison.from.as_deref().map(name),
             basis: comparison.basis.name(),
@@ -69,7 +95,7 @@ impl Devices {
     }
 }
 
-fn device(row: &Row) -> Device {
+fn device(row: &Row, batch: Option<&GpuBatch>) -> Device {
     let price = row.device.price.as_ref();
     let range = |range: Option<range::Range>| range.map(Range::from);
     let time = range::Range {
@@ -93,5 +119,26 @@ fn device(row: &Row) -> Device {
         joules_per_iteration: range(row.joules),
         energy_from: row.energy_from.map(|from| from.name()),
         note: row.note(),
+        batch: batch.map(batch_entry),
+    }
+}
+
+fn batch_entry(batch: &GpuBatch) -> Batch {
+    Batch {
+        size: batch.batch_size,
+        limit: batch.limit.map(|limit| match limit {
+            Limit::Memory => "memory",
+            Limit::Epoch => "epoch",
+            Limit::Search => "search",
+            Limit::Data => "data",
+        }),
+        time_ns: batch.time_ns.into(),
+        samples_per_second: batch.samples_per_second.into(),
+        usd_per_million_samples: batch.usd_per_million_samples.map(Range::from),
+        largest: batch.largest.map(|IntegerRange { low, value, high }| WholeNumbers {
+            low,
+            value,
+            high,
+        }),
     }
 }

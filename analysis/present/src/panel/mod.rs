@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use ridgeline_base::printable::{clean, name, shorten};
 use ridgeline_compare::run::{Run, text_hash};
 use ridgeline_predict::device_comparison::Comparison;
+use ridgeline_predict::gpu_batches::GpuBatches;
 use ridgeline_profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
@@ -71,6 +72,8 @@ pub struct PanelInput<'a> {
     pub head: Option<&'a Run>,
     /// The comparison of the profile with other devices, with the user's prices.
     pub device_comparison: Option<&'a Comparison>,
+    /// The batch sizes that those devices need.
+    pub gpu_batches: Option<&'a GpuBatches>,
     /// The batch-size sweep.
     pub batch_sizes: Option<&'a BatchSizes>,
     /// The predictions of optimizations.
@@ -164,7 +167,8 @@ impl Predictions {
     fn of(input: &PanelInput<'_>) -> Option<Predictions> {
         let sizes = input.batch_sizes;
         let batch_size = sizes.map(|sizes| batch_size::BatchSizeEntry::of(sizes, input.profile));
-        let devices = input.device_comparison.map(Devices::of);
+        let devices = input.device_comparison;
+        let devices = devices.map(|comparison| Devices::of(comparison, input.gpu_batches));
         let is_known = batch_size.is_some() || devices.is_some();
         is_known.then_some(Predictions { batch_size, devices })
     }

@@ -19,6 +19,17 @@ export interface Device {
   joules: Estimate | null;
   measuredEnergy: boolean;
   note: string | null;
+  batch: DeviceBatch | null;
+}
+
+/** The batch size that keeps a GPU busy, and the largest one that fits. */
+export interface DeviceBatch {
+  size: number;
+  /** Why the GPU is not busy with it. */
+  limit: "memory" | "epoch" | "search" | "data" | null;
+  samplesPerSecond: Estimate | null;
+  usdPerMillionSamples: Estimate | null;
+  largest: Estimate | null;
 }
 
 export interface Devices {
@@ -66,5 +77,20 @@ function readDevice(it: Fields): Device | null {
     joules: readEstimate(it.joules_per_iteration),
     measuredEnergy: it.energy_from === "measured",
     note: text(it.note) || null,
+    batch: isFields(it.batch) ? readBatch(it.batch) : null,
+  };
+}
+
+const LIMITS = ["memory", "epoch", "search", "data"] as const;
+
+function readBatch(it: Fields): DeviceBatch | null {
+  const size = maybeAmount(it.size);
+  if (size === null || size < 1) return null;
+  return {
+    size,
+    limit: LIMITS.find((limit) => limit === it.limit) ?? null,
+    samplesPerSecond: readEstimate(it.samples_per_second),
+    usdPerMillionSamples: readEstimate(it.usd_per_million_samples),
+    largest: readEstimate(it.largest),
   };
 }

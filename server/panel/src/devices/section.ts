@@ -4,6 +4,7 @@ import { element, fill, write } from "../dom";
 import { count, counted, duration, significant } from "../format";
 import type { Tooltip } from "../tooltip";
 import type { Estimate } from "../values";
+import { BatchTable } from "./batches";
 import { DeviceChart } from "./chart";
 import type { Device, Devices } from "./document";
 import { frontier, points, price } from "./scatter";
@@ -19,11 +20,13 @@ export class DevicesSection {
   readonly #chart: DeviceChart;
   readonly #table: SortedTable<Device>;
   readonly #notes = element("ul", { class: "plain" });
+  readonly #batches = new BatchTable();
 
   constructor(root: HTMLElement, tooltip: Tooltip) {
     this.#chart = new DeviceChart(this.#canvas, tooltip);
     this.#table = new SortedTable<Device>("Predictions for other GPUs", SHOWN, (device) => device.here);
-    fill(root, element("h3", {}, "On other GPUs"), this.#about, this.#canvas, this.#without, this.#table.root, this.#notes);
+    const heading = element("h3", {}, "On other GPUs");
+    fill(root, heading, this.#about, this.#canvas, this.#without, this.#table.root, this.#notes, this.#batches.root);
   }
 
   show(devices: Devices): void {
@@ -37,6 +40,7 @@ export class DevicesSection {
     this.#table.show(columns(devices, unit), devices.rows);
     fill(this.#notes, ...devices.notes.map((note) => element("li", {}, note)));
     this.#notes.hidden = devices.notes.length === 0;
+    this.#batches.show(devices);
   }
 
   restyle(): void {
