@@ -141,7 +141,7 @@ def test_tensors_of_another_gpu_are_not_counted() -> None:
             optimizer.step()
     """)
     assert recording.outcome == "complete", recording.printed
-    note = "memory is that of cuda:1, which uses peak; the program also uses cuda:0"
+    note = "memory is that of cuda:1, which uses most; the program also uses cuda:0"
     assert recording.manifest["notes"] == [note]
     memory = recording.manifest["memory"]
     assert memory["device"] == "cuda:1"
