@@ -86,7 +86,7 @@ pub(crate) struct SweepResults {
     pub capacity: Option<Capacity>,
     /// A message for the user.
     pub message: Option<String>,
-    /// The operators of the first estimate.
+    /// The operators of the first estimate, until there is a second one.
     pub first_operators: Option<Arc<OpList>>,
     /// The batch sizes that GPUs need, after a second estimate.
     pub gpu_batches: Option<Arc<GpuBatches>>,

@@ -81,18 +81,13 @@ impl Prediction {
 
     /// Keeps only the chosen GPUs, and the one that ran.
     fn retain(&mut self, is_chosen: impl Fn(&DeviceSpec) -> bool) {
+        let rows = &mut self.comparison.rows;
+        rows.retain(|row| row.here || is_chosen(&row.device));
+        let is_left = |name: &str| rows.iter().any(|row| row.device.name == name);
         if let Some(batches) = &mut self.batches {
-            let kept: Vec<&str> = self
-                .comparison
-                .rows
-                .iter()
-                .filter(|row| is_chosen(&row.device))
-                .map(|row| row.device.name.as_str())
-                .collect();
-            batches.rows.retain(|row| is_chosen(&row.device));
-            batches.too_small.retain(|name| kept.contains(&name.as_str()));
+            batches.rows.retain(|row| is_left(&row.device.name));
+            batches.too_small.retain(|name| is_left(name));
         }
-        self.comparison.rows.retain(|row| row.here || is_chosen(&row.device));
     }
 
     fn is_empty(&self) -> bool {

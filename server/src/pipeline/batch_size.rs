@@ -173,19 +173,18 @@ impl Pipeline {
 /// Adds the operators of an estimate. Two of them show how an iteration grows, so that other GPUs can
 /// be predicted with any batch size.
 async fn add_operators(sweep: &mut SweepResults, operators: OpList, measured: &Profiled) {
-    let Some(first) = sweep.first_operators.clone() else {
+    let comparison = measured.device_comparison.clone().filter(|_| sweep.gpu_batches.is_none());
+    let Some(comparison) = comparison else { return };
+    let Some(first) = sweep.first_operators.take() else {
         sweep.first_operators = Some(Arc::new(operators));
         return;
     };
-    let Some(comparison) = measured.device_comparison.clone() else { return };
-    if sweep.gpu_batches.is_none() {
-        let predict = move || {
-            // A program that runs other operators with another batch size cannot be predicted.
-            let scaled = ScaledStep::between(&first, &operators).ok()?;
-            gpu_batches(&comparison, &scaled)
-        };
-        sweep.gpu_batches = blocking(predict).await.ok().flatten().map(Arc::new);
-    }
+    let predict = move || {
+        // A program that runs other operators with another batch size cannot be predicted.
+        let scaled = ScaledStep::between(&first, &operators).ok()?;
+        gpu_batches(&comparison, &scaled)
+    };
+    sweep.gpu_batches = blocking(predict).await.ok().flatten().map(Arc::new);
 }
 
 /// Describes what is being tried and the number of runs left, for the user.
