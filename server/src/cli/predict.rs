@@ -35,20 +35,18 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
         terminal.note(&format!("note: {note}"));
     }
     let chosen = choose(&args.gpu, &mut table)?;
-    let mut predictions = predicted(&path, args, &table, terminal)?;
     let is_chosen = |device: &DeviceSpec| {
         let is_named = chosen.as_ref().is_none_or(|names| names.contains(&device.name));
         let price = device.price.as_ref().map(|price| price.usd_per_hour);
         is_named && args.max_price.is_none_or(|max| price.is_some_and(|usd| usd <= max))
     };
-    for prediction in &mut predictions {
-        prediction.retain(is_chosen);
-        if let (Some(max), true) = (args.max_price, prediction.is_empty()) {
-            return Err(Failure::usage(
-                format!("no GPU with a price of at most ${max} per hour"),
-                "`devices.prices` in the configuration sets prices",
-            ));
-        }
+    let predictions = predicted(&path, args, &table, &is_chosen, terminal)?;
+    let is_empty = |one: &Prediction| one.comparison.rows.iter().all(|row| row.here);
+    if let (Some(max), true) = (args.max_price, predictions.iter().all(is_empty)) {
+        return Err(Failure::usage(
+            format!("no GPU with a price of at most ${max} per hour"),
+            "`devices.prices` in the configuration sets prices",
+        ));
     }
     if let Some(file) = &args.json {
         output_file::write(&document(&predictions), file)?;
@@ -75,23 +73,10 @@ struct Prediction {
 }
 
 impl Prediction {
-    fn without_batches(comparison: Comparison) -> Prediction {
-        Prediction { comparison, batches: None }
-    }
-
     /// Keeps only the chosen GPUs, and the one that ran.
-    fn retain(&mut self, is_chosen: impl Fn(&DeviceSpec) -> bool) {
-        let rows = &mut self.comparison.rows;
-        rows.retain(|row| row.here || is_chosen(&row.device));
-        let is_left = |name: &str| rows.iter().any(|row| row.device.name == name);
-        if let Some(batches) = &mut self.batches {
-            batches.rows.retain(|row| is_left(&row.device.name));
-            batches.too_small.retain(|name| is_left(name));
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.comparison.rows.iter().all(|row| row.here)
+    fn new(mut comparison: Comparison, is_chosen: &dyn Fn(&DeviceSpec) -> bool) -> Prediction {
+        comparison.rows.retain(|row| row.here || is_chosen(&row.device));
+        Prediction { comparison, batches: None }
     }
 }
 
@@ -155,6 +140,7 @@ fn predicted(
     path: &Path,
     args: &PredictArgs,
     table: &DeviceTable,
+    is_chosen: &dyn Fn(&DeviceSpec) -> bool,
     terminal: &Terminal,
 ) -> Result<Vec<Prediction>, Failure> {
     if pipeline::is_recording(path) {
@@ -170,7 +156,7 @@ fn predicted(
         if args.estimate {
             return Err(refused("`--estimate`", "it is already measured"));
         }
-        return Ok(vec![Prediction::without_batches(of_recording(path, table)?)]);
+        return Ok(vec![Prediction::new(of_recording(path, table)?, is_chosen)]);
     }
     let pipeline = Pipeline::new(run::open_store()?);
     let sizes: Vec<Option<u32>> = match &args.batch_size[..] {
@@ -180,7 +166,8 @@ fn predicted(
     run::block_on(|cancel| async move {
         let mut predictions = Vec::new();
         for batch_size in sizes {
-            let program = Program { pipeline: &pipeline, table, terminal, cancel: &cancel };
+            let program =
+                Program { pipeline: &pipeline, table, is_chosen, terminal, cancel: &cancel };
             predictions.push(program.predicted(args, batch_size).await?);
         }
         Ok(predictions)
@@ -191,6 +178,7 @@ fn predicted(
 struct Program<'a> {
     pipeline: &'a Pipeline,
     table: &'a DeviceTable,
+    is_chosen: &'a dyn Fn(&DeviceSpec) -> bool,
     terminal: &'a Terminal,
     cancel: &'a CancellationToken,
 }
@@ -248,26 +236,25 @@ impl Program<'_> {
                 ),
                 "Omit `--batch-size` to predict for the program's own batch size",
             )),
-            None => Ok(Prediction::without_batches(comparison)),
+            None => Ok(Prediction::new(comparison, self.is_chosen)),
         }
     }
 
-    /// Predicts from the program's recording. If it takes equally long on all GPUs, predicts the
-    /// batch size that each of them needs.
+    /// Predicts from the program's recording. If a GPU would wait for its host, also predicts the batch
+    /// size that each GPU needs.
     async fn of_profiled(&self, recording: &Path, plan: &Plan) -> Result<Prediction, Failure> {
-        let comparison = of_recording(recording, self.table)?;
-        if !comparison.rows.iter().all(|row| row.waits_for_host) {
-            return Ok(Prediction::without_batches(comparison));
+        let predicted = Prediction::new(of_recording(recording, self.table)?, self.is_chosen);
+        let comparison = &predicted.comparison;
+        if !comparison.rows.iter().any(|row| row.waits_for_host) {
+            return Ok(predicted);
         }
         self.terminal.note("Estimating the batch size that each GPU needs");
-        match gpu_batches::find(self.pipeline, plan, &comparison, self.cancel).await {
-            Ok(batches) => Ok(Prediction { comparison, batches: Some(batches) }),
-            Err(why) => {
-                self.terminal
-                    .note(&format!("note: the batch size that each GPU needs is unknown: {why}"));
-                Ok(Prediction::without_batches(comparison))
-            }
+        let batches = gpu_batches::find(self.pipeline, plan, comparison, self.cancel).await;
+        if let Err(why) = &batches {
+            self.terminal
+                .note(&format!("note: the batch size that each GPU needs is unknown: {why}"));
         }
+        Ok(Prediction { batches: batches.ok(), ..predicted })
     }
 }
 
