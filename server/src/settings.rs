@@ -137,6 +137,11 @@ pub(crate) const TABLE: &[Setting] = &[
     ),
     row("inlayHints.definitions", "false", "Show the cost of each layer at its constructor."),
     row(
+        "inlayHints.expressions",
+        "false",
+        "Show the time of each call and operator within a line that has several.",
+    ),
+    row(
         "inlayHints.headline",
         "\"auto\"",
         "Show the iteration time at the training loop: `on`, `off`, or `auto` (on in editors without code lenses).",
@@ -265,6 +270,7 @@ impl Settings {
             min_share: reader.share("inlayHints.minimumShare"),
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
             definitions: reader.switch("inlayHints.definitions"),
+            expressions: reader.switch("inlayHints.expressions"),
             headline: reader.automatic("inlayHints.headline", !client.shows_lenses),
             change: reader.change("inlayHints.change"),
         };

@@ -1,5 +1,7 @@
 //! `ridgeline profile`, with programs that train and programs that fail. Needs a Python with torch.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::cli::schema;
@@ -153,9 +155,31 @@ fn a_plain_script() {
     for (line, what) in [(12, "first"), (13, "second"), (24, "backward"), (25, "step")] {
         assert!(has(line), "no entry for line {line}, {what}");
     }
+    assert_expressions(lines);
     let modules = json["modules"].as_array().expect("modules");
     let first = modules.iter().find(|module| module["path"] == "first").expect("a module");
     assert_eq!((&first["type"], &first["line"]), (&"Linear".into(), &8.into()));
+}
+
+/// Checks the expressions of the lines of [`TRAINS`], which Python tells apart since 3.12.
+fn assert_expressions(lines: &[Value]) {
+    let newer = "import sys; sys.exit(sys.version_info < (3, 12))";
+    let python = python_with_torch().expect("the one that profiled");
+    let tells_apart = Command::new(python).args(["-c", newer]).status().expect("Python").success();
+    for (number, columns) in [
+        (12, vec![("torch.relu(…)", 12..37), ("self.first(x)", 23..36)]),
+        (23, vec![("nn.functional.cross_entropy(…)", 15..62), ("net(batch)", 43..53)]),
+        (24, vec![]),
+    ] {
+        let line = lines.iter().find(|line| line["line"] == number).expect("the line");
+        let found = line["expressions"].as_array().expect("expressions").iter().map(|one| {
+            assert!(one["total_ms"].as_f64() <= line["total_ms"].as_f64(), "{line}");
+            let column = |key: &str| one[key].as_u64().expect("a column");
+            (one["text"].as_str().expect("a text"), column("column")..column("end_column"))
+        });
+        let expected = if tells_apart { columns } else { Vec::new() };
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{line}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod costs;
 mod coverage;
 mod device;
 mod exchange;
+mod expressions;
 #[cfg(test)]
 mod fixture;
 mod graph_entries;
@@ -205,6 +206,9 @@ fn attribute_with(
     let mut modules = Modules::new(manifest);
     let without_line = lines.add_times(&join, &contexts, &sums);
     lines.add_calls(&join);
+    if let Some(manifest) = manifest {
+        expressions::add_expressions(&join, &contexts, &sums, manifest, &mut lines);
+    }
     modules.add_times(&join, &contexts, &sums);
     modules.add_calls(&join);
     if let Some(manifest) = manifest {

@@ -9,7 +9,7 @@ use super::join::Join;
 use ridgeline_profile::{
     DeviceTime, FileFacts, LineCost, MODULES_PER_LINE, MemoryByKind, ModuleId, PhaseTimes,
 };
-use ridgeline_recording::line_log::{Marker, StackId, Stacks};
+use ridgeline_recording::line_log::{Marker, StackFrame, StackId, Stacks};
 
 /// The user's files and functions, which stack frames refer to by index.
 #[derive(Clone, Debug, Default)]
@@ -108,6 +108,11 @@ impl Lines {
         self.costs.get_mut(line.0 as usize)
     }
 
+    /// Calls a function with the cost of each line.
+    pub(crate) fn each_cost(&mut self, with: impl FnMut(&mut LineCost)) {
+        self.costs.iter_mut().for_each(with);
+    }
+
     /// Calls a function once for each line on any of the stacks. Inspects at most `depth` frames of
     /// each stack, from the innermost.
     pub(crate) fn each_on(
@@ -124,6 +129,21 @@ impl Lines {
                     continue;
                 };
                 self.once(line, &mut with);
+            }
+        }
+    }
+
+    /// Calls a function once for each line on any of the stacks, with the innermost frame there.
+    pub(crate) fn each_frame_on(
+        &mut self,
+        stacks: &Stacks,
+        on: impl IntoIterator<Item = StackId>,
+        mut with: impl FnMut(LineIndex, StackFrame),
+    ) {
+        self.visit += 1;
+        for (id, frame) in on.into_iter().flat_map(|stack| stacks.walk(stack)) {
+            if let Some(line) = self.of_stack(id) {
+                self.once(line, &mut |line, _| with(line, frame));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Attribution of small handwritten recordings, line by line.
 
+mod expressions;
 mod gpu;
 mod iterations;
 mod memory;
@@ -19,7 +20,7 @@ use ridgeline_recording::Recording;
 use ridgeline_recording::line_log::{
     LINE, LineLogBuilder, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, POP, PUSH, Record,
 };
-use ridgeline_recording::manifest::{Block, BlockKind, Location, Memory};
+use ridgeline_recording::manifest::{Block, BlockKind, Expression, Location, Memory};
 
 pub(super) type Records<'a> = &'a [(i64, u8, u32, u32)];
 
@@ -87,6 +88,8 @@ fn assert_no_double_counting(profile: &Profile) {
     for line in profile.lines.iter().flatten() {
         assert_eq!(line.self_memory_made.total(), line.self_memory.total(), "{}", line.line);
         assert_samples(&line.samples, line.total_time.total(), line.self_time.total());
+        let expressions: f64 = line.expressions.iter().map(|one| one.total_time.total()).sum();
+        assert!(expressions <= line.total_time.total() * (1.0 + 1e-9) + 1e-3, "{line:?}");
     }
     for module in &profile.modules {
         assert_samples(&module.samples, module.total_time.total(), module.self_time.total());
@@ -298,7 +301,7 @@ fn any_recording() -> impl Strategy<Value = Recording> {
     );
     let kernel = (time.clone(), time.clone(), duration.clone(), any::<bool>());
     let event = (time.clone(), 0u64..8, any::<i64>());
-    let record = (time.clone(), 0u8..9, 0u16..3, 0u32..5, prop_oneof![0u32..50, Just(u32::MAX)]);
+    let record = (time.clone(), 0u8..12, 0u16..3, 0u32..5, prop_oneof![0u32..50, Just(u32::MAX)]);
     let window = (time.clone(), time);
     (
         prop::collection::vec(operator, 0..40),
@@ -341,6 +344,8 @@ fn any_recording() -> impl Strategy<Value = Recording> {
             if let Some(manifest) = &mut made.manifest {
                 manifest.iterations.profiled = windows;
                 manifest.iterations.timed_ns = timed;
+                let expression = |code| Expression { code, range: [code, 1, code, u32::MAX] };
+                manifest.expressions = (0..4).map(expression).collect();
                 manifest.memory = Some(Memory {
                     baseline: vec![Block { ptr: 1, bytes: u64::MAX, ..Block::default() }; 2],
                     gradients: vec![Block {

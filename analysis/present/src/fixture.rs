@@ -4,10 +4,24 @@ use std::sync::Arc;
 
 use ridgeline_compare::fixture::profile;
 use ridgeline_profile::utilization::{MeasuredWork, Metrics, Utilization};
-use ridgeline_profile::{FileId, Phase, Profile};
+use ridgeline_profile::{ExpressionCost, ExpressionRange, FileId, Phase, Profile};
 use ridgeline_python::SourceIndex;
 
 use crate::cost_map::CostMap;
+
+/// Adds the expressions of the line `x = torch.relu(self.conv(x))`.
+pub(crate) fn add_expressions(profile: &mut Profile) {
+    let line = profile.lines.iter_mut().flatten().find(|line| line.line == 8).expect("the line");
+    let expression = |column, end_column, share: f64| {
+        let mut total_time = line.total_time;
+        for phase in Phase::ALL {
+            *total_time.get_mut(phase) *= share;
+        }
+        let range = ExpressionRange { line: 8, column, end_line: 8, end_column };
+        ExpressionCost { range, total_time, calls: 1.0 }
+    };
+    line.expressions = vec![expression(4, 28, 0.2), expression(15, 27, 0.75)];
+}
 
 /// Adds utilization to a profile: of the iteration, its forward and backward pass, the most
 /// expensive lines, the model and its most expensive layer.

@@ -1,4 +1,5 @@
-//! Inlay hints: the time of a statement at the end of its line.
+//! Inlay hints: the time of a statement at the end of its line, and optionally those of the
+//! expressions within it.
 //!
 //! A hint on every line would be noise, so these have none:
 //! - statements that take a small share of the iteration, or little time;
@@ -21,7 +22,7 @@ use super::share::{share, share_of_whole};
 use crate::cost_map::{CostMap, StatementCost};
 use ridgeline_base::units;
 use ridgeline_profile::{Phase, PhaseTimes, Profile, Provenance};
-use ridgeline_python::SourceIndex;
+use ridgeline_python::{SourceIndex, expression_anchor};
 
 /// Hints are shorter than this, in characters.
 pub const MAX_CHARACTERS: usize = 24;
@@ -29,7 +30,7 @@ pub const MAX_CHARACTERS: usize = 24;
 /// A text at the end of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Byte offset after the last character of the statement's last line.
+    /// Byte offset: after the last character of the statement's last line, or within an expression.
     pub offset: usize,
     /// The line of the hint, counted from 1.
     pub line: u32,
@@ -48,6 +49,8 @@ pub struct HintOptions {
     pub min_duration_ns: f64,
     /// Whether lines that create modules show the cost of those modules.
     pub definitions: bool,
+    /// Whether the expressions within a line have hints, if it has several that qualify.
+    pub expressions: bool,
     /// Whether the loop's line shows the iteration time, for editors without lenses.
     pub headline: bool,
     /// The run that changes are shown against.
@@ -72,14 +75,15 @@ impl Default for HintOptions {
             min_share: 0.01,
             min_duration_ns: 1_000.0,
             definitions: false,
+            expressions: false,
             headline: false,
             change: Since::Off,
         }
     }
 }
 
-/// Returns the hints of one file within `range` (bytes of the current text), in source order, at
-/// most one for each line.
+/// Returns the hints of one file within `range` (bytes of the current text), in source order: at
+/// most one for each line, and those of expressions.
 pub fn hints(
     profile: &Profile,
     costs: &CostMap,
@@ -120,7 +124,41 @@ pub fn hints(
     // there.
     found.sort_by_key(|hint| hint.line);
     found.dedup_by_key(|hint| hint.line);
+    if options.expressions {
+        for cost in in_range(&costs.statements, &range, |cost| &cost.span) {
+            add_expressions(&mut found, profile, costs, cost, index, options);
+        }
+        found.sort_by_key(|hint| hint.offset);
+    }
     found
+}
+
+fn add_expressions(
+    found: &mut Vec<Hint>,
+    profile: &Profile,
+    costs: &CostMap,
+    cost: &StatementCost,
+    index: &SourceIndex,
+    options: &HintOptions,
+) {
+    let mut expressions = costs.expressions(profile, cost, index);
+    expressions.retain(|one| {
+        let time = one.cost.total_time.total();
+        share_of_whole(time, profile) >= options.min_share && time >= options.min_duration_ns
+    });
+    // A single one would repeat the line.
+    if expressions.len() < 2 || encloses_all_phases(profile, costs, cost) {
+        return;
+    }
+    found.extend(expressions.into_iter().map(|one| {
+        let offset = expression_anchor(index, &one.span);
+        Hint {
+            offset,
+            line: index.lines().line_of(offset),
+            label: short(units::duration(one.cost.total_time.total())),
+            provenance: cost.provenance,
+        }
+    }));
 }
 
 /// Returns the costs that may touch `range`; spans are sorted and do not overlap.
@@ -338,6 +376,25 @@ mod tests {
                 model = Net()  ‹85 ms · 85%›
             "#]],
         );
+    }
+
+    #[test]
+    fn expressions_within_a_line() {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        crate::fixture::add_expressions(&mut profile);
+        let text = |min_share| {
+            let options = HintOptions { expressions: true, min_share, ..HintOptions::default() };
+            let line = index.lines().trimmed(index.text(), 8);
+            let mut shown = index.text()[line.clone()].to_owned();
+            for hint in hints(&profile, &costs, &index, line.clone(), &options).iter().rev() {
+                shown.insert_str(hint.offset - line.start, &format!("‹{}›", hint.label));
+            }
+            shown
+        };
+        expect!["x = torch.relu‹10 ms›(self.conv‹37.5 ms›(x))‹fwd 20 · bwd 30 ms›"]
+            .assert_eq(&text(0.01));
+        // One alone would be the line.
+        expect!["x = torch.relu(self.conv(x))‹fwd 20 · bwd 30 ms›"].assert_eq(&text(0.2));
     }
 
     #[test]

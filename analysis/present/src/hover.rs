@@ -1,6 +1,7 @@
 //! The hover: the details of a statement, function, class or loop, for readers who know PyTorch and
 //! need not know GPUs. It also repeats what the line's hint or lens shows.
 
+mod expressions;
 mod modules;
 mod operator_table;
 
@@ -16,7 +17,7 @@ use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use super::{bottleneck, explained, iteration_times};
 use super::{devices, findings};
-use crate::cost_map::{CostMap, ScopeCost, StatementCost};
+use crate::cost_map::{CostMap, PlacedExpression, ScopeCost, StatementCost};
 use ridgeline_base::units;
 use ridgeline_diagnose::finding::Finding;
 use ridgeline_optimize::rewrite::EditKind;
@@ -26,7 +27,7 @@ use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
     Estimate, MODULES_PER_LINE, MemoryByKind, ModuleId, Phase, PhaseTimes, Profile, Provenance,
 };
-use ridgeline_python::{SourceIndex, character_at};
+use ridgeline_python::{SourceIndex, character_at, expression_label};
 
 /// A text about a span, also as plain text for editors without Markdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub fn hover(
         profile,
         context,
         costs,
+        index,
+        offset,
         word: word_at(index.text(), offset),
         findings: Cell::new(context.findings),
     };
@@ -161,6 +164,9 @@ struct Writer<'a> {
     profile: &'a Profile,
     context: HoverContext<'a>,
     costs: &'a CostMap,
+    index: &'a SourceIndex,
+    /// Where the cursor is.
+    offset: usize,
     /// The name under the cursor.
     word: &'a str,
     /// The findings at the line that are not written yet.
@@ -294,9 +300,15 @@ impl Writer<'_> {
 
     fn statement(&self, page: &mut Page, cost: &StatementCost, is_loop: bool) {
         let total = cost.total_time.total();
+        let under_cursor = self.costs.expression_at(self.profile, cost, self.index, self.offset);
+        if let Some(expression) = &under_cursor {
+            self.expression(page, expression);
+        }
         let mut title = vec![strong(with_provenance(self.time_of(total), cost.provenance))];
         if is_loop {
             title.push(text(" on this line, waiting for data"));
+        } else if under_cursor.is_some() {
+            title.push(text(" on this line"));
         }
         let own = cost.self_time.total();
         let calls_lines = calls_others(own, total);
@@ -359,8 +371,25 @@ impl Writer<'_> {
         // The facts of a single layer are those of the line.
         let facts_are_shown = modules.len() == 1 && !calls_lines && !facts.is_empty();
         self.module_list(page, &modules, facts_are_shown);
+        if under_cursor.is_none() && !is_loop {
+            let placed = self.costs.expressions(self.profile, cost, self.index);
+            expressions::table(page, self.index, &placed, total);
+        }
         let lines = self.costs.recorded_lines(self.profile, cost);
         operator_table::write(page, self.profile, lines.flat_map(|line| &line.operators).collect());
+    }
+
+    /// Writes the cost of the expression under the cursor.
+    fn expression(&self, page: &mut Page, expression: &PlacedExpression<'_>) {
+        let times = &expression.cost.total_time;
+        let time = strong(self.time_of(times.total()));
+        let label = name(&expression_label(self.index, &expression.span));
+        let mut parts = self.phase_times(times);
+        if parts.len() < 2 {
+            parts.clear();
+        }
+        let parts: String = parts.into_iter().map(|part| format!(" · {part}")).collect();
+        page.line(&[time, text(" in "), label, text(parts)]);
     }
 
     /// `4.2 ms (8%)`.

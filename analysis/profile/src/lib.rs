@@ -13,6 +13,7 @@ pub mod day;
 mod device;
 mod estimate;
 pub mod exchange;
+mod expression;
 mod iteration;
 mod memory;
 mod phase;
@@ -29,6 +30,7 @@ use bottleneck::Bottleneck;
 pub use device::{Device, MeasuredRoof, Roof};
 pub use estimate::{Baseline, Estimate};
 use exchange::Exchange;
+pub use expression::{EXPRESSIONS_PER_LINE, ExpressionCost, ExpressionRange};
 pub use iteration::{BatchSource, IterationCost};
 pub use memory::{MemoryByAge, MemoryByKind, MemoryCost};
 pub use phase::{Phase, PhaseTimes};
@@ -116,6 +118,9 @@ pub struct LineCost {
     pub self_memory_made: MemoryByAge,
     /// Memory at the peak that was allocated here or in calls from here.
     pub total_memory: MemoryByKind,
+    /// The expressions that this line evaluates, in source order, at most
+    /// [`EXPRESSIONS_PER_LINE`]. Empty if the line has only one, and if their times are unknown.
+    pub expressions: Vec<ExpressionCost>,
     /// The most expensive operators called from here, at most [`OPERATORS_PER_LINE`].
     pub operators: Vec<OperatorCost>,
     /// Floating-point operations of all operators called from here whose count is known.

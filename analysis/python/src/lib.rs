@@ -14,6 +14,7 @@ mod torch_sites;
 
 pub use cpu_option::cpu_option;
 pub use syntax::anchor::{LineMap, Place};
+pub use syntax::expression_label::{expression_anchor, expression_label};
 pub use syntax::imports::{Import, imports};
 pub use syntax::index::{SourceIndex, TextEdit};
 pub use syntax::lines::{Lines, character_at, fingerprint};

@@ -29,6 +29,8 @@ pub struct Moment {
     pub marker: MarkerId,
     /// Whether the moment is the arrival at a line, which counts as one execution of it.
     pub arrived: bool,
+    /// Whether the moment is the begin of the innermost frame's expression.
+    pub evaluates: bool,
     /// Whether the moment is the start of the innermost module or phase.
     pub entered: bool,
 }
@@ -171,7 +173,7 @@ pub struct Record {
     pub thread: u16,
     /// A code, module, phase or number.
     pub a: u32,
-    /// A line number.
+    /// A line number, or an expression.
     pub b: u32,
 }
 
@@ -195,6 +197,8 @@ pub const ITERATION: u8 = 7;
 pub const RECORDER: u8 = 8;
 /// The line clock starts or restarts; the stacks of all threads follow.
 pub const STARTED: u8 = 9;
+/// The top frame begins to evaluate an expression on its line.
+pub const EXPRESSION: u8 = 10;
 
 /// Replays records into a [`LineLog`]. The records of a thread are in order of time; those of
 /// several threads may be interleaved.
@@ -255,6 +259,7 @@ impl LineLogBuilder {
         match record.kind {
             LINE => state.move_to(stacks, record.a, record.b),
             PUSH => state.push(stacks, record.a, record.b),
+            EXPRESSION => state.begin(stacks, record.a, record.b),
             POP => state.pop(stacks, record.a),
             MODULE_ENTER => state.enter(markers, Marker::Module(record.a)),
             MODULE_EXIT => state.exit(markers, Marker::Module(record.a)),
@@ -273,6 +278,7 @@ impl LineLogBuilder {
             stack: state.stack,
             marker: state.marker,
             arrived: record.kind == LINE,
+            evaluates: record.kind == EXPRESSION,
             entered: matches!(record.kind, MODULE_ENTER | PHASE_ENTER),
         });
     }
@@ -297,7 +303,8 @@ impl ThreadState {
         if stacks.depth(self.stack) >= MAX_DEPTH {
             self.frames_beyond += 1;
         } else {
-            self.stack = stacks.intern(StackFrame { caller: self.stack, code, line });
+            let caller = self.stack;
+            self.stack = stacks.intern(StackFrame { caller, code, line, expression: None });
         }
     }
 
@@ -308,9 +315,18 @@ impl ThreadState {
         // A line of a function that is not on top means that a POP or PUSH is missing.
         match frame_of(stacks, self.stack, code) {
             Some(frame) => {
-                self.stack = stacks.intern(StackFrame { caller: frame.caller, code, line });
+                self.stack = stacks.intern(StackFrame { line, expression: None, ..frame });
             }
             None => self.push(stacks, code, line),
+        }
+    }
+
+    fn begin(&mut self, stacks: &mut Stacks, code: u32, expression: u32) {
+        if self.frames_beyond > 0 {
+            return;
+        }
+        if let Some(frame) = frame_of(stacks, self.stack, code) {
+            self.stack = stacks.intern(StackFrame { expression: Some(expression), ..frame });
         }
     }
 

@@ -58,6 +58,9 @@ pub struct Manifest {
     /// The functions of the line log.
     #[serde(default)]
     pub codes: Vec<Code>,
+    /// The expressions of the line log.
+    #[serde(default)]
+    pub expressions: Vec<Expression>,
     /// The threads of the line log.
     #[serde(default)]
     pub threads: Vec<Thread>,
@@ -234,6 +237,16 @@ pub struct Code {
     /// The line of its `def`, from 1.
     #[serde(default)]
     pub first_line: u32,
+}
+
+/// An expression on a line that has several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Expression {
+    /// Index into [`Manifest::codes`].
+    pub code: u32,
+    /// First line, column, last line and end column. Lines count from 1, columns are UTF-8 bytes
+    /// after the line's indentation.
+    pub range: [u32; 4],
 }
 
 /// A thread of the line log.

@@ -37,6 +37,7 @@ KINDS = (
     "ITERATION",
     "RECORDER",
     "STARTED",
+    "EXPRESSION",
 )
 PHASES = ("data", "forward", "backward", "optimizer")
 

@@ -111,7 +111,12 @@ impl Lines {
             measured: Some(line.total_time),
             operators: Default::default(),
             memory_differs: false,
-            cost: LineCost { line: existing.line, samples: Vec::new(), ..line.clone() },
+            cost: LineCost {
+                line: existing.line,
+                samples: Vec::new(),
+                expressions: Vec::new(),
+                ..line.clone()
+            },
         });
     }
 

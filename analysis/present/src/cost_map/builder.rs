@@ -39,7 +39,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    pub(super) fn build(&self) -> CostMap {
+    pub(super) fn build(self) -> CostMap {
         let mut placed: Vec<PlacedLine> = Vec::with_capacity(self.lines.len());
         let mut unit = Unit::default();
         for (at, line) in (0..).zip(self.lines) {
@@ -65,6 +65,7 @@ impl Builder<'_> {
             training_loop: self.training_loop(),
             statements,
             lines: placed.iter().map(|placed| placed.index).collect(),
+            map: self.map,
         }
     }
 

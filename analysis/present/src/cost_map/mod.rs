@@ -2,6 +2,7 @@
 
 mod builder;
 mod definitions;
+mod expressions;
 mod scopes;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ mod tests;
 use std::ops::Range;
 
 use builder::Builder;
+pub use expressions::PlacedExpression;
 
 use ridgeline_profile::{
     DeviceTime, FileId, LineCost, MemoryByKind, ModuleId, PhaseTimes, Profile, Provenance,
@@ -33,6 +35,8 @@ pub struct CostMap {
     /// because the map of a long file is rebuilt on every keystroke, and allocating thousands of
     /// short lists would dominate that.
     lines: Vec<u32>,
+    /// From the lines of the text that ran to those of the current text.
+    map: LineMap,
 }
 
 /// The cost of a statement in one iteration.

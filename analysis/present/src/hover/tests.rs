@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::fixture::{add_utilization, costs};
+use crate::fixture::{add_expressions, add_utilization, costs};
 use crate::terminal::{Style, summary};
 use ridgeline_compare::fixture::{TRAIN, profile};
 use ridgeline_diagnose::finding::{Cost, SourceLine};
@@ -54,6 +54,87 @@ fn a_layer_in_markdown() {
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
     .assert_eq(&hover.markdown);
+}
+
+/// Checks the hover at `needle` of the line with expressions.
+#[track_caller]
+fn check_expressions(today: &str, needle: &str, expected: Expect) {
+    let (mut profile, costs, index) = costs(TRAIN, Some(today));
+    add_expressions(&mut profile);
+    let offset = today.find(needle).expect("it") + needle.len() - 1;
+    let found = hover(&profile, HoverContext::default(), &costs, &index, offset);
+    let plain = found.expect("a hover").plain;
+    expected.assert_eq(plain.split("holds").next().expect("text"));
+}
+
+#[test]
+fn an_expression_under_the_cursor() {
+    let text = profile(TRAIN).0;
+    check_expressions(
+        &text,
+        "(self.conv",
+        expect![[r#"
+        37.5 ms (38% of the iteration) in self.conv(x) · forward 15 ms · backward 22.5 ms
+        50 ms (50% of the iteration) on this line · most expensive line
+        forward 20 ms · backward 30 ms
+    "#]],
+    );
+    check_expressions(
+        &text,
+        "torch.relu",
+        expect![[r#"
+        10 ms (10% of the iteration) in torch.relu(…) · forward 4.0 ms · backward 6.0 ms
+        50 ms (50% of the iteration) on this line · most expensive line
+        forward 20 ms · backward 30 ms
+    "#]],
+    );
+    // The line has another indentation, and is elsewhere.
+    let moved = format!("import os\n{}", text.replace("        x = torch", "          x = torch"));
+    check_expressions(
+        &moved,
+        "(self.conv",
+        expect![[r#"
+        37.5 ms (38% of the iteration) in self.conv(x) · forward 15 ms · backward 22.5 ms
+        50 ms (50% of the iteration) on this line · most expensive line
+        forward 20 ms · backward 30 ms
+    "#]],
+    );
+    // It changed.
+    let changed = text.replace("torch.relu", "torch.tanh");
+    check_expressions(
+        &changed,
+        "(self.conv",
+        expect![[r#"
+        was 50 ms (50% of the iteration) · most expensive line
+        measured before this line changed
+        forward 20 ms · backward 30 ms
+    "#]],
+    );
+}
+
+#[test]
+fn all_expressions_at_the_end_of_the_line() {
+    let (mut profile, costs, index) = costs(TRAIN, None);
+    add_expressions(&mut profile);
+    let offset = index.text().find("x = torch.relu").expect("the line");
+    let found = hover(&profile, HoverContext::default(), &costs, &index, offset);
+    expect![[r#"
+        50 ms (50% of the iteration) · most expensive line
+        forward 20 ms · backward 30 ms
+        holds 80 MB (67% of peak memory): activations 80 MB
+        Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+        Expressions    time                     of line
+        self.conv(x)   fwd 15 ms · bwd 22.5 ms  75%
+        torch.relu(…)  fwd 4.0 ms · bwd 6.0 ms  20%
+
+        Operators    time       inputs                   of peak
+        convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+        most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+        measured on NVIDIA H200, PyTorch 2.15.0"#]]
+    .assert_eq(&found.expect("a hover").plain);
 }
 
 #[test]

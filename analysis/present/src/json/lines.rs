@@ -5,8 +5,10 @@ use serde::Serialize;
 use super::{Kinds, kinds, milliseconds, rounded, sum};
 use crate::explained::{UtilizationEntry, utilization_entry};
 use ridgeline_profile::utilization::Utilization;
-use ridgeline_profile::{DeviceTime, LineCost, OperatorCost, Phase, Profile, Provenance};
-use ridgeline_python::SourceIndex;
+use ridgeline_profile::{
+    DeviceTime, ExpressionCost, LineCost, OperatorCost, Phase, Profile, Provenance,
+};
+use ridgeline_python::{SourceIndex, expression_label};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Line {
@@ -27,6 +29,7 @@ pub(super) struct Line {
     estimated: bool,
     device: Option<LineDevice>,
     modules: Vec<String>,
+    expressions: Vec<Expression>,
     operators: Vec<Operator>,
     utilization: Option<UtilizationEntry>,
     #[serde(skip)]
@@ -38,6 +41,19 @@ struct LineDevice {
     kernel_ms: f64,
     launch_ms: f64,
     idle_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Expression {
+    line: u32,
+    column: u32,
+    end_line: u32,
+    end_column: u32,
+    text: String,
+    total_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    calls: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,7 +80,8 @@ pub(super) fn lines_of_file(
         let (first, last) = statement.map_or((cost.line, cost.line), |statement| {
             (statement.first_line.min(cost.line), statement.last_line.max(cost.line))
         });
-        let entry = line_entry(profile, path, cost, (first, last));
+        let mut entry = line_entry(profile, path, cost, (first, last));
+        entry.expressions = source.map_or_else(Vec::new, |source| expressions(cost, source));
         match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
             Some(before) => merge(profile, before, entry),
             None => entries.push(entry),
@@ -97,6 +114,7 @@ fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32))
             .iter()
             .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
             .collect(),
+        expressions: Vec::new(),
         operators: cost.operators.iter().map(operator_entry).collect(),
         utilization: cost
             .utilization
@@ -143,8 +161,38 @@ fn merge(profile: &Profile, into: &mut Line, other: Line) {
             into.modules.push(module);
         }
     }
+    into.expressions.extend(other.expressions);
     into.operators.extend(other.operators);
     into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
+}
+
+/// Returns the expressions of a line. `source` is the text that ran.
+fn expressions(cost: &LineCost, source: &SourceIndex) -> Vec<Expression> {
+    if cost.provenance != Provenance::Measured {
+        return Vec::new();
+    }
+    let (text, lines) = (source.text(), source.lines());
+    let entry = |expression: &ExpressionCost| {
+        let (at, times) = (expression.range, &expression.total_time);
+        let (first, last) = (lines.trimmed(text, at.line), lines.trimmed(text, at.end_line));
+        let start = first.start.checked_add(at.column as usize)?;
+        let end = last.start.checked_add(at.end_column as usize)?;
+        text.get(start..end).filter(|text| !text.is_empty())?;
+        let column =
+            |offset: usize, line| u32::try_from(offset - lines.start_of(line)).unwrap_or(u32::MAX);
+        Some(Expression {
+            line: at.line,
+            column: column(start, at.line),
+            end_line: at.end_line,
+            end_column: column(end, at.end_line),
+            text: expression_label(source, &(start..end)),
+            total_ms: milliseconds(times.total()),
+            forward_ms: milliseconds(times.forward),
+            backward_ms: milliseconds(times.backward),
+            calls: rounded(expression.calls, 1e3),
+        })
+    };
+    cost.expressions.iter().filter_map(entry).collect()
 }
 
 fn operator_entry(operator: &OperatorCost) -> Operator {

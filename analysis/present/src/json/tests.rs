@@ -1,7 +1,8 @@
 use super::*;
 use ridgeline_diagnose::finding::{Cost, SourceLine};
 use ridgeline_profile::{
-    DeviceTime, FileFacts, FileId, IterationCost, LineCost, ModuleId, OperatorCost,
+    DeviceTime, ExpressionCost, ExpressionRange, FileFacts, FileId, IterationCost, LineCost,
+    ModuleId, OperatorCost,
 };
 use serde_json::Value;
 
@@ -14,6 +15,10 @@ fn profile() -> Profile {
         device_time: Some(DeviceTime::default()),
         modules: vec![ModuleId(0), ModuleId(7)],
         operators: vec![OperatorCost::default()],
+        expressions: vec![ExpressionCost {
+            range: ExpressionRange { line, column: 0, end_line: line, end_column: 4 },
+            ..ExpressionCost::default()
+        }],
         ..LineCost::default()
     };
     Profile {
@@ -90,6 +95,7 @@ fn check_schema(document: &Document) {
 #[test]
 fn documents_conform_to_the_schema() {
     check_schema(&document(&profile(), &[]));
+    check_schema(&document(&profile(), &[Some("a(b(c))\n  d.e()\n\n\tf(g(h))\n")]));
     check_schema(&document(&Profile::default(), &[]));
     let finding = Finding {
         related: vec![(SourceLine::default(), "here".to_owned())],

@@ -14,7 +14,7 @@ pub struct Place {
 }
 
 /// The lines of the text that ran, mapped to the current text. Lines are 1-based.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineMap {
     /// By old line; `None` if the line is gone.
     places: Vec<Option<Place>>,

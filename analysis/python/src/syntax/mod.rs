@@ -2,6 +2,7 @@
 //! lines from another version of the file.
 
 pub mod anchor;
+pub mod expression_label;
 pub mod imports;
 pub mod index;
 pub mod kind;

@@ -24,7 +24,7 @@ impl MarkerId {
     pub const NONE: MarkerId = MarkerId(0);
 }
 
-/// A stack frame: a function and its current line.
+/// A stack frame: a function, its current line, and the expression in progress there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StackFrame {
     /// The caller's stack.
@@ -33,6 +33,9 @@ pub struct StackFrame {
     pub code: u32,
     /// Line number, counted from 1.
     pub line: u32,
+    /// Index into the manifest's expressions; `None` where the line has only one, and before the
+    /// first.
+    pub expression: Option<u32>,
 }
 
 /// Something besides a function that a program can be inside of.

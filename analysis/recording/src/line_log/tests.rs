@@ -40,6 +40,21 @@ fn a_pop_returns_to_the_callers_line() {
 }
 
 #[test]
+fn an_expression_lasts_until_the_next_line_of_its_frame() {
+    let expression = |records: &[(u8, u32, u32)]| {
+        let log = log(records);
+        let (stack, _) = log.thread(7).expect("the thread").at(i64::MAX);
+        log.stacks.top(stack).and_then(|frame| frame.expression)
+    };
+    let records = [(PUSH, 1, 10), (LINE, 1, 11), (EXPRESSION, 1, 5), (PUSH, 2, 3), (POP, 2, 0)];
+    assert_eq!(expression(&records), Some(5));
+    assert_eq!(expression(&records[..4]), None);
+    assert_eq!(expression(&[&records[..], &[(LINE, 1, 12)]].concat()), None);
+    assert_eq!(expression(&[(PUSH, 1, 10), (EXPRESSION, 9, 5)]), None);
+    check(&records, "1:11");
+}
+
+#[test]
 fn a_pop_of_a_lower_frame_pops_down_to_it() {
     check(&[(PUSH, 1, 1), (PUSH, 2, 1), (PUSH, 3, 1), (POP, 2, 0)], "1:1");
 }

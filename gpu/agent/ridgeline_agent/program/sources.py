@@ -234,9 +234,20 @@ def line_checksums(text: bytes) -> list[int]:
     """Returns the crc32 of each stripped line; empty for an unknown (empty) text."""
     if not text:
         return []
+    return [zlib.crc32(line.strip()) for line in _lines(text)]
+
+
+def indentations(text: bytes) -> list[int]:
+    """Returns the number of bytes before the first character of each line; empty for an unknown
+    (empty) text.
+    """
+    return [len(line) - len(line.lstrip()) for line in _lines(text)] if text else []
+
+
+def _lines(text: bytes) -> list[bytes]:
     if text.startswith(_BYTE_ORDER_MARK):
         text = text[len(_BYTE_ORDER_MARK) :]
-    return [zlib.crc32(line.strip()) for line in _NEWLINE.split(text)]
+    return _NEWLINE.split(text)
 
 
 def _text_before(path: str, since_ns: int) -> bytes | None:

@@ -2,7 +2,8 @@
 
 Joined to the trace by time, it gives the complete user call stack of every operator, which the
 profiler's own `with_stack` does not (docs/recording.md has the format). `sys.monitoring` slows a
-loop down by a factor of 1.06, `sys.settrace` (before Python 3.12) by 1.16.
+loop down by a factor of 1.06, `sys.settrace` (before Python 3.12) by 1.16. With `sys.monitoring`,
+the clock also tells the expressions within a line apart.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from ..program.sources import Sources
 from ..system.private_files import private
+from .expressions import Expressions
 
 (
     LINE,
@@ -30,13 +32,18 @@ from ..system.private_files import private
     ITERATION,
     RECORDER,
     STARTED,
-) = range(10)
+    EXPRESSION,
+) = range(11)
 RECORD_BYTES = 24
 _HEADER = struct.pack("<8sII", b"RDGLINES", 1, RECORD_BYTES)
 _MAX_THREADS = 1 << 16
 # Shorter times of the recorder are not worth a record, and longer ones do not fit into one.
 _MIN_NS = 1_000
 _MAX_NS = (1 << 31) - 1
+# Following an expression takes half a microsecond. The rate of a function's expressions is looked
+# at after so many of them.
+_MIN_NS_PER_EXPRESSION = 10_000
+_LOOK_AFTER = 256
 
 
 class _Threads(dict[int, int]):
@@ -176,10 +183,16 @@ def _stacks() -> dict[int, types.FrameType | None]:
     return frames
 
 
-def line_clock(log: EventLog, sources: Sources) -> LineClock:
-    """Returns the cheapest line clock for this Python."""
+def line_clock(
+    log: EventLog, sources: Sources, expressions: Expressions | None = None
+) -> LineClock:
+    """Returns the cheapest line clock for this Python.
+
+    Args:
+        expressions: Also logs expressions, if this Python can. None: lines only.
+    """
     if hasattr(sys, "monitoring"):
-        return MonitoringClock(log, sources)
+        return MonitoringClock(log, sources, expressions)
     return TraceClock(log, sources)
 
 
@@ -187,14 +200,20 @@ class MonitoringClock(LineClock):
     """Uses `sys.monitoring`, since Python 3.12.
 
     Functions are found with the global start events, which are disabled for each function that is
-    not the user's. Lines and returns are enabled only in user functions, so torch's own Python code
-    runs at full speed.
+    not the user's. Lines, returns and expressions are enabled only in user functions, so that
+    torch's own Python code runs at full speed.
     """
 
-    def __init__(self, log: EventLog, sources: Sources) -> None:
+    def __init__(self, log: EventLog, sources: Sources, expressions: Expressions | None) -> None:
         super().__init__(log, sources)
+        self._expressions = expressions
         self._tool: int | None = None
         self._words: dict[int, int] = {}
+        # By function: its expressions by the offset of their instruction.
+        self._numbers: dict[int, dict[int, int]] = {}
+        # By function: how many more expressions until the next look at their rate, and the time of
+        # the last look.
+        self._looks: dict[int, list[int]] = {}
         self._codes: list[types.CodeType] = []
         self._resume_lines: dict[tuple[int, int], int] = {}
 
@@ -209,9 +228,12 @@ class MonitoringClock(LineClock):
             raise RuntimeError("all sys.monitoring tool IDs are in use")
         monitoring.use_tool_id(tool, "ridgeline")
         self._tool = tool
-        on_line, on_start, on_resume, on_leave, on_unwind = self._callbacks(monitoring)
+        on_line, on_expression, on_start, on_resume, on_leave, on_unwind = self._callbacks(
+            monitoring
+        )
         for event, callback in (
             (events.LINE, on_line),
+            (events.INSTRUCTION, on_expression),
             (events.PY_START, on_start),
             (events.PY_RESUME, on_resume),
             (events.PY_THROW, on_resume),
@@ -239,6 +261,8 @@ class MonitoringClock(LineClock):
         monitoring.free_tool_id(self._tool)
         self._tool = None
         self._words.clear()
+        self._numbers.clear()
+        self._looks.clear()
         self._codes.clear()
 
     def _follow(self, code: types.CodeType) -> int | None:
@@ -251,12 +275,30 @@ class MonitoringClock(LineClock):
             return None
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         events = monitoring.events
-        monitoring.set_local_events(
-            self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD
-        )
+        lines = events.LINE | events.PY_RETURN | events.PY_YIELD
+        numbers = self._expressions.of(code, index) if self._expressions is not None else {}
+        if numbers:
+            self._numbers[id(code)] = numbers
+            self._looks[id(code)] = [_LOOK_AFTER, time_ns()]
+            monitoring.set_local_events(self._tool, code, lines | events.INSTRUCTION)
+        else:
+            monitoring.set_local_events(self._tool, code, lines)
         self._codes.append(code)
         self._words[id(code)] = index << 32
         return index << 32
+
+    def _look_at_rate(self, code: types.CodeType) -> None:
+        """Stops following the expressions of a function whose expressions are so short and many
+        that following them would take a relevant part of their time.
+        """
+        look, now = self._looks[id(code)], time_ns()
+        if now - look[1] >= _LOOK_AFTER * _MIN_NS_PER_EXPRESSION:
+            look[:] = [_LOOK_AFTER, now]
+            return
+        self._numbers[id(code)] = {}
+        index = self.sources.code(code)
+        if self._expressions is not None and index is not None:
+            self._expressions.drop(index)
 
     def _resume_line(self, code: types.CodeType, offset: int) -> int:
         key = (id(code), offset)
@@ -267,10 +309,11 @@ class MonitoringClock(LineClock):
             line = self._resume_lines[key] = line or code.co_firstlineno
         return line
 
-    def _callbacks(self, monitoring: Any) -> tuple[Any, Any, Any, Any, Any]:
+    def _callbacks(self, monitoring: Any) -> tuple[Any, ...]:
         # Local names, because these run for every line of the user's program.
         disable = monitoring.DISABLE
         log, words, follow, resume_line = self.log, self._words, self._follow, self._resume_line
+        numbers_of, looks, look_at_rate = self._numbers, self._looks, self._look_at_rate
         records, extend, limit = log.words, log.extend, log.limit_words
         threads, get_ident = log.threads, threading.get_ident
 
@@ -280,6 +323,22 @@ class MonitoringClock(LineClock):
                 return disable
             if len(records) < limit:
                 extend((time_ns(), word | threads[get_ident()], line))
+                return None
+            log.dropped += 1
+            return disable
+
+        def on_expression(code: types.CodeType, offset: int) -> object:
+            numbers = numbers_of.get(id(code))
+            number = None if numbers is None else numbers.get(offset)
+            if number is None:
+                # Only this instruction, and until the clock starts again.
+                return disable
+            if len(records) < limit:
+                extend((time_ns(), EXPRESSION | threads[get_ident()] | words[id(code)], number))
+                look = looks[id(code)]
+                look[0] -= 1
+                if look[0] <= 0:
+                    look_at_rate(code)
                 return None
             log.dropped += 1
             return disable
@@ -329,7 +388,7 @@ class MonitoringClock(LineClock):
                     log.dropped += 1
             return None
 
-        return on_line, on_start, on_resume, on_leave, on_unwind
+        return on_line, on_expression, on_start, on_resume, on_leave, on_unwind
 
 
 class TraceClock(LineClock):

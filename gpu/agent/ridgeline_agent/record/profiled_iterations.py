@@ -23,6 +23,7 @@ from ..program.modules import ModuleTable
 from ..protocol.spec import RunSpec
 from . import device, device_activity, line_clock, loops
 from .capture_traces import start_kineto
+from .expressions import Expressions
 from .extra.whole_periods import WholePeriods
 from .program_watch import ProgramWatch
 
@@ -49,7 +50,8 @@ class ProfiledIterations:
         self._program = program
         self._all_ranks = all_ranks
         self.log = line_clock.EventLog(spec.limits.line_events)
-        self.clock = line_clock.line_clock(self.log, tracker.sources)
+        self.expressions = Expressions()
+        self.clock = line_clock.line_clock(self.log, tracker.sources, self.expressions)
         # Whether the profiler runs.
         self.is_on = False
         # Start and end time of each iteration, by the realtime clock.

@@ -139,6 +139,7 @@ class RecordingWriter:
             "entry": self._entry(),
             "files": sources.files_json(),
             "codes": sources.codes_json(),
+            "expressions": self._profiled.expressions.json(sources),
             "threads": profiled.log.threads_json(),
             "iterations": self._iterations(status),
             "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
