@@ -217,7 +217,10 @@ export class Server implements vscode.Disposable {
       },
     };
     return {
-      documentSelector: [{ scheme: "file", language: "python" }],
+      documentSelector: [
+        { scheme: "file", language: "python" },
+        { scheme: "vscode-notebook-cell", notebook: "jupyter-notebook", language: "python" },
+      ],
       outputChannel: this.log,
       middleware,
       // Links in hovers may only apply optimizations. The server escapes program output in hovers.

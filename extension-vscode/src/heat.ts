@@ -76,7 +76,7 @@ export class Heat implements vscode.Disposable {
     }
     for (const editor of shown) {
       const { languageId, uri } = editor.document;
-      const isLocalPython = languageId === "python" && uri.scheme === "file";
+      const isLocalPython = languageId === "python" && ["file", "vscode-notebook-cell"].includes(uri.scheme);
       if (isLocalPython && (document === undefined || editor.document === document)) {
         void this.update(editor);
       }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ridgeline_analysis::python::{Lines, SourceIndex, TextEdit};
 
+use crate::notebook;
+
 /// The maximum number of open texts.
 const OPEN_LIMIT: usize = 4096;
 
@@ -42,13 +44,10 @@ pub(crate) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Reads a file. Returns `None` if it cannot be read or is larger than [`SIZE_LIMIT`].
+/// Reads a file, or a cell of a notebook. Returns `None` if it cannot be read or is larger than
+/// [`SIZE_LIMIT`].
 pub(crate) fn text_on_disk(file: &Path) -> Option<String> {
-    let size = fs::metadata(file).ok()?.len();
-    if usize::try_from(size).ok()? > SIZE_LIMIT {
-        return None;
-    }
-    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+    notebook::read(file, SIZE_LIMIT as u64)
 }
 
 /// Reads files. `None` stands for those that cannot be read or exceed [`TOTAL_LIMIT`] in total.
@@ -190,6 +189,13 @@ impl Documents {
         }
         edit(&mut document.index, parts, locate);
         if document.index.is_none() && !was_large { Err(Refusal::TooLarge) } else { Ok(()) }
+    }
+
+    /// Changes the file of a text that is open.
+    pub(crate) fn set_real(&mut self, id: &DocumentId, real: &Path) {
+        if let Some(document) = self.open.get_mut(id) {
+            document.real = Some(real.to_owned());
+        }
     }
 
     /// Stores the client's version number of a text.

@@ -14,6 +14,7 @@ use crate::jobs::Outcome;
 use crate::lsp::position::ClientRange;
 use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
+use crate::open_notebooks::{Cell, OpenedCell};
 use crate::panel::request::PanelRequest;
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::requests::Request;
@@ -115,6 +116,14 @@ pub(crate) enum Notification {
     Changed(DocumentId, i32, Vec<Change<ClientRange>>),
     /// `didSave`.
     Saved(DocumentId),
+    /// A notebook was opened: its URI, its file, its cells in order, and the texts to open.
+    NotebookOpened(String, PathBuf, Vec<Cell>, Vec<OpenedCell>),
+    /// From this index on, so many cells of a notebook were replaced.
+    CellsChanged(String, usize, usize, Vec<Cell>, Vec<OpenedCell>),
+    /// A notebook was saved.
+    NotebookSaved(String),
+    /// A notebook was closed. Its cells follow as [`Notification::Closed`].
+    NotebookClosed(String),
     /// `didClose`.
     Closed(DocumentId),
     /// The settings, if the client sends them; otherwise an empty value.

@@ -69,6 +69,10 @@ fn name(event: &Event) -> &'static str {
             Notification::Opened { .. } => "didOpen",
             Notification::Changed(..) => "didChange",
             Notification::Saved(_) => "didSave",
+            Notification::NotebookOpened(..) => "notebook didOpen",
+            Notification::CellsChanged(..) => "notebook didChange",
+            Notification::NotebookSaved(_) => "notebook didSave",
+            Notification::NotebookClosed(_) => "notebook didClose",
             Notification::Closed(_) => "didClose",
             Notification::SettingsChanged(_) => "didChangeConfiguration",
             Notification::FoldersChanged(..) => "didChangeWorkspaceFolders",
@@ -247,6 +251,14 @@ impl GlobalState {
                 self.documents.set_version(&id, version);
             }
             Notification::Saved(id) => self.saved(&id),
+            Notification::NotebookOpened(uri, path, cells, texts) => {
+                self.notebook_opened(uri, path, cells, texts);
+            }
+            Notification::CellsChanged(uri, start, deleted, cells, texts) => {
+                self.cells_changed(&uri, start, deleted, cells, texts);
+            }
+            Notification::NotebookSaved(uri) => self.notebook_saved(&uri),
+            Notification::NotebookClosed(uri) => self.notebook_closed(&uri),
             Notification::Closed(id) => {
                 let real = self.documents.get(&id).and_then(|document| document.real.clone());
                 let bytes = self.documents.bytes(&id);
@@ -297,6 +309,17 @@ impl GlobalState {
 
     fn opened(&mut self, id: DocumentId, uri: String, text: String) {
         let real = id.path().map(|path| self.disk.real_path(path));
+        self.opened_as(id, uri, real, text);
+    }
+
+    /// Opens a text. `real` is its file without symbolic links.
+    pub(crate) fn opened_as(
+        &mut self,
+        id: DocumentId,
+        uri: String,
+        real: Option<PathBuf>,
+        text: String,
+    ) {
         let opened = self.documents.open(id.clone(), uri, real, text);
         self.report_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };

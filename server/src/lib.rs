@@ -26,6 +26,8 @@ mod live;
 mod lsp;
 mod machine_load;
 mod measured_rates;
+mod notebook;
+mod open_notebooks;
 mod outbox;
 mod panel;
 mod pipeline;

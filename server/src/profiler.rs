@@ -1,6 +1,8 @@
 //! The interface for running training loops. It knows no LSP, and the server knows no agent: the
 //! pipeline implements [`Profiler`], and so do the fakes in tests.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -13,7 +15,8 @@ use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::optimize::study::RecordedRun;
 use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::failure::RunFailure;
-use ridgeline_analysis::profile::{Device, Profile};
+use ridgeline_analysis::profile::{Device, FileId, Profile};
+use ridgeline_analysis::python::SourceIndex;
 use ridgeline_analysis::python::semantics::Entry;
 use tokio::sync::mpsc;
 
@@ -23,6 +26,7 @@ use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
+use crate::notebook;
 use crate::pipeline::{Compared, Iteration};
 
 /// A future that can be stored and sent between threads.
@@ -239,10 +243,29 @@ impl PendingIteration {
 }
 
 impl Profiled {
+    /// Returns the index of a file in the profile. A cell of a notebook may have moved since: its
+    /// file is that of the cell with the most lines of its text, if it has at least half of them.
+    pub(crate) fn file_of_text(&self, path: &Path, text: &SourceIndex) -> Option<FileId> {
+        let Some((notebook, number)) = notebook::cell_of(path) else { return self.file(path) };
+        let lines: HashSet<u32> = text.lines().checksums().iter().copied().collect();
+        let cells = self.files.iter().zip(&self.profile.files).enumerate();
+        let found = cells.filter_map(|(at, (file, facts))| {
+            let (other, other_number) = notebook::cell_of(file.as_deref()?)?;
+            let code = facts.fingerprint.iter().filter(|line| **line != 0);
+            let (all, kept) = code.fold((0, 0), |(all, kept), line| {
+                (all + 1, kept + usize::from(lines.contains(line)))
+            });
+            let is_likely = other == notebook && 2 * kept >= all && kept > 0;
+            is_likely.then_some((kept, other_number == number, at))
+        });
+        let (_, _, at) = found.max_by_key(|(kept, same, at)| (*kept, *same, Reverse(*at)))?;
+        u32::try_from(at).ok().map(FileId)
+    }
+
     /// Returns the index of a file in the profile.
-    pub(crate) fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
+    pub(crate) fn file(&self, path: &Path) -> Option<FileId> {
         let at = self.files.iter().position(|file| file.as_deref() == Some(path))?;
-        u32::try_from(at).ok().map(ridgeline_analysis::profile::FileId)
+        u32::try_from(at).ok().map(FileId)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::diagnostics::Failure;
 use crate::event::{Event, WorkspaceEvent};
 use crate::jobs::{self, Outcome};
 use crate::lsp::client::Importance;
+use crate::notebook;
 use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
 use crate::progress;
 use crate::scheduler::{Job, JobId, Reason, Work, WorkspaceId};
@@ -109,7 +110,7 @@ impl GlobalState {
         let workspace = &self.workspaces[id];
         ProfileRequest {
             root: workspace.root.clone(),
-            changed: changed.map(Path::to_owned),
+            changed: changed.map(notebook::file_of),
             script: workspace.script.clone(),
             interpreter: self.settings.interpreter.clone(),
             device: self.settings.device.clone(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use ridgeline_analysis::python::SourceIndex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -15,6 +16,7 @@ use crate::event::{Event, WorkspaceEvent};
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::Encoding;
 use crate::measured_rates::DeviceMeasurement;
+use crate::open_notebooks::OpenNotebooks;
 use crate::panel::Panel;
 use crate::panel::answer::Timelines;
 use crate::panel::feed::Feed;
@@ -152,6 +154,8 @@ pub(crate) struct GlobalState {
     /// Queries the disk without blocking for long.
     pub disk: Disk,
     pub documents: Documents,
+    /// The open notebooks, whose cells are among the documents.
+    pub notebooks: OpenNotebooks,
     /// The document touched last, which commands without an argument apply to.
     pub last_touched: Option<PathBuf>,
     pub workspaces: Workspaces,
@@ -212,6 +216,7 @@ impl GlobalState {
             store,
             disk: Disk::default(),
             documents: Documents::default(),
+            notebooks: OpenNotebooks::default(),
             last_touched: None,
             workspaces: Workspaces::default(),
             scheduler: Scheduler::default(),
@@ -246,7 +251,7 @@ impl GlobalState {
     pub(crate) fn view(&self, id: &DocumentId) -> Option<View> {
         let document = self.documents.snapshot(id)?;
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
-        let measured = real.and_then(|path| self.measured(path));
+        let measured = real.and_then(|path| self.measured(path, &document.index));
         let (client, settings) = (self.client.clone(), self.settings.clone());
         let generation = measured.as_ref().map(|measured| measured.generation);
         let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
@@ -266,12 +271,12 @@ impl GlobalState {
 
     /// Returns the newest profile that contains a file. It may come from a workspace inside or
     /// around this one.
-    fn measured(&self, path: &Path) -> Option<DocumentProfile> {
+    fn measured(&self, path: &Path, text: &SourceIndex) -> Option<DocumentProfile> {
         // An estimate is newer than the measurement it was computed from.
         let all =
             self.workspaces.iter().flat_map(|one| one.measured.iter().chain(&one.live.estimates));
         all.filter_map(|(generation, profiled)| {
-            let file = profiled.file(path)?;
+            let file = profiled.file_of_text(path, text)?;
             Some(DocumentProfile { profiled: profiled.clone(), file, generation: *generation })
         })
         .max_by_key(|measured| measured.generation)

@@ -12,6 +12,7 @@ mod evaluate;
 mod failures;
 mod language;
 mod measured_rates;
+mod notebook;
 mod panel;
 mod predict;
 mod profile;

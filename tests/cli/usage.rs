@@ -34,8 +34,6 @@ fn a_project_without_training_has_nothing_to_run() {
     sandbox.run(&["profile", "gone.py"]).exits_with(3).stderr_contains("gone.py");
     sandbox.write("notes.txt", "");
     sandbox.run(&["profile", "notes.txt"]).exits_with(3).stderr_contains("not a Python file");
-    sandbox.write("book.ipynb", "{}");
-    sandbox.run(&["profile", "book.ipynb"]).exits_with(3).stderr_contains("notebook");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::present::terminal as present;
+use ridgeline_analysis::python::SourceIndex;
 
 use super::AnnotateArgs;
 use super::exit::Failure;
@@ -18,18 +19,24 @@ pub(super) fn run(args: &AnnotateArgs, terminal: &Terminal) -> Result<(), Failur
         Failure::usage(format!("{} is a folder", args.file.display()), "Pass a Python file")
     })?;
     let latest = Latest::read(&run::open_store()?, &target)?;
-    let (at, source) = latest.source(&file.to_string_lossy())?;
     let profile = &latest.profiled.profile;
-    let costs = CostMap::build(profile, at, &source);
     let lines = args.lines.clone().unwrap_or(1..=u32::MAX);
+    let annotated = |at, source: &SourceIndex| {
+        let costs = CostMap::build(profile, at, source);
+        present::annotated_lines(profile, &costs, source, lines.clone(), show::style(terminal))
+    };
+    let cells = latest.cells(file);
+    let text = if cells.is_empty() {
+        let (at, source) = latest.source(&file.to_string_lossy())?;
+        annotated(at, &source)
+    } else {
+        let cells = cells
+            .iter()
+            .map(|(number, at, source)| format!("cell {number}\n{}", annotated(*at, source)));
+        cells.collect::<Vec<_>>().join("\n")
+    };
     terminal.note(latest.heading().trim_end());
-    terminal.print(&present::annotated_lines(
-        profile,
-        &costs,
-        &source,
-        lines,
-        show::style(terminal),
-    ))
+    terminal.print(&text)
 }
 
 /// Reads `40,60`, `40,` or `40`, as `git blame -L` does.

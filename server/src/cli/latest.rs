@@ -12,6 +12,7 @@ use super::compare::format_age;
 use super::exit::{self, Failure};
 use super::profile::{absolute, project_of};
 use crate::documents::texts_on_disk;
+use crate::notebook;
 use crate::pipeline;
 use crate::profiler::Profiled;
 use crate::store::Store;
@@ -40,7 +41,7 @@ impl Target {
         if metadata.is_dir() {
             return Ok(Target { root, file: None });
         }
-        if path.extension().is_none_or(|ending| ending != "py") {
+        if path.extension().is_none_or(|ending| ending != "py") && !notebook::is_notebook(&path) {
             return Err(unreadable("it is neither a folder nor a Python file".to_owned()));
         }
         Ok(Target { root, file: Some(path) })
@@ -77,6 +78,21 @@ impl Latest {
         let text = text
             .ok_or_else(|| Failure::failed(format!("{} cannot be read", printable(named)), ""))?;
         Ok((FileId(u32::try_from(at).unwrap_or(u32::MAX)), SourceIndex::new(text)))
+    }
+
+    /// The cells of a notebook that have costs, in order, with their texts today.
+    pub(super) fn cells(&self, path: &Path) -> Vec<(usize, FileId, SourceIndex)> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let notebook = real(path);
+        let files = self.profiled.files.iter().zip(&self.texts).zip(0..);
+        let cell = |((file, text), at): ((&Option<PathBuf>, &Option<String>), u32)| {
+            let (of, number) = notebook::cell_of(file.as_deref()?)?;
+            let source = SourceIndex::new(text.as_deref()?);
+            (real(&of) == notebook).then_some((number, FileId(at), source))
+        };
+        let mut cells: Vec<_> = files.filter_map(cell).collect();
+        cells.sort_by_key(|(number, ..)| *number);
+        cells
     }
 
     /// The index of a file in the profile.

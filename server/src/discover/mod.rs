@@ -26,6 +26,8 @@ use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES};
 use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cpu_option};
 
 use crate::config;
+use crate::documents::SIZE_LIMIT;
+use crate::notebook::{self, is_notebook};
 
 pub(crate) use import_path::ImportPath;
 pub(crate) use run::{Run, with_arguments};
@@ -183,7 +185,7 @@ impl Discovery {
 
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
         let began = Instant::now();
-        let mut files = BTreeMap::new();
+        let (mut files, mut notebooks) = (BTreeMap::new(), BTreeMap::new());
         // The walk omits hidden folders.
         let launch = Path::new(".vscode/launch.json");
         let mut with_commands = vec![(launch.to_owned(), Kind::LaunchJson)];
@@ -214,8 +216,10 @@ impl Discovery {
                 with_commands.push((path.to_owned(), kind));
                 continue;
             }
+            let is_notebook = is_notebook(entry.path());
             let is_python = entry.path().extension().is_some_and(|extension| extension == "py");
-            if !is_python || !entry.file_type().is_some_and(|kind| kind.is_file()) {
+            if !(is_python || is_notebook) || !entry.file_type().is_some_and(|kind| kind.is_file())
+            {
                 continue;
             }
             let Ok(path) = entry.path().strip_prefix(root) else { continue };
@@ -224,8 +228,14 @@ impl Discovery {
             }
             if let Some(facts) = self.read(entry.path()) {
                 bytes = bytes.saturating_add(entry.metadata().map_or(0, |metadata| metadata.len()));
-                files.insert(path.to_owned(), facts);
+                let found = if is_notebook { &mut notebooks } else { &mut files };
+                found.insert(path.to_owned(), facts);
             }
+        }
+        // Scripts come first: beside one, a notebook rather shows its results.
+        let trains = |facts: &Arc<Facts>| facts.training.score >= TrainingScript::LIKELY;
+        if !files.values().any(trains) {
+            files.extend(notebooks.into_iter().filter(|(_, facts)| trains(facts)));
         }
         // Forget the facts of deleted files.
         self.facts.retain(|path, _| {
@@ -272,7 +282,9 @@ impl Discovery {
 
     fn read(&mut self, full: &Path) -> Option<Arc<Facts>> {
         let metadata = full.metadata().ok()?;
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        // Most of a notebook may be pictures.
+        let limit = if is_notebook(full) { SIZE_LIMIT as u64 } else { MAX_FILE_BYTES };
+        if !metadata.is_file() || metadata.len() > limit {
             return None;
         }
         let version = (metadata.len(), metadata.modified().ok());
@@ -281,9 +293,7 @@ impl Discovery {
         {
             return Some(Arc::clone(facts));
         }
-        let mut bytes = Vec::new();
-        File::open(full).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
-        let index = SourceIndex::new(String::from_utf8_lossy(&bytes).as_ref());
+        let index = SourceIndex::new(notebook::read(full, limit)?);
         let outline = ProgramOutline::of(&index);
         let cpu_option = if has_gpu() { None } else { cpu_option(&index) };
         let facts = Arc::new(Facts { training: outline.judge(), outline, cpu_option });

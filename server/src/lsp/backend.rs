@@ -136,11 +136,30 @@ impl LanguageServer for Backend {
         self.notify(Notification::Closed(from_proto::document_id(&params.text_document.uri))).await;
     }
 
-    // Notebooks are silently ignored.
-    async fn notebook_did_open(&self, _: DidOpenNotebookDocumentParams) {}
-    async fn notebook_did_change(&self, _: DidChangeNotebookDocumentParams) {}
-    async fn notebook_did_save(&self, _: DidSaveNotebookDocumentParams) {}
-    async fn notebook_did_close(&self, _: DidCloseNotebookDocumentParams) {}
+    async fn notebook_did_open(&self, params: DidOpenNotebookDocumentParams) {
+        for notification in from_proto::notebook_opened(params) {
+            self.notify(notification).await;
+        }
+    }
+
+    async fn notebook_did_change(&self, params: DidChangeNotebookDocumentParams) {
+        for notification in from_proto::notebook_changed(params) {
+            self.notify(notification).await;
+        }
+    }
+
+    async fn notebook_did_save(&self, params: DidSaveNotebookDocumentParams) {
+        let uri = params.notebook_document.uri.as_str().to_owned();
+        self.notify(Notification::NotebookSaved(uri)).await;
+    }
+
+    async fn notebook_did_close(&self, params: DidCloseNotebookDocumentParams) {
+        let uri = params.notebook_document.uri.as_str().to_owned();
+        self.notify(Notification::NotebookClosed(uri)).await;
+        for cell in params.cell_text_documents {
+            self.notify(Notification::Closed(from_proto::document_id(&cell.uri))).await;
+        }
+    }
 
     // The server watches files itself, because some clients cannot.
     async fn did_change_watched_files(&self, _: DidChangeWatchedFilesParams) {}

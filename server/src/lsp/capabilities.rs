@@ -6,9 +6,9 @@
 use tower_lsp::ls_types::{
     CodeActionProviderCapability, CodeLensOptions, DiagnosticOptions, DiagnosticServerCapabilities,
     ExecuteCommandOptions, HoverProviderCapability, InitializeResult, InlayHintOptions,
-    InlayHintServerCapabilities, OneOf, SaveOptions, ServerCapabilities, ServerInfo,
-    TextDocumentSyncCapability, TextDocumentSyncKind, TextDocumentSyncOptions,
-    WorkspaceFoldersServerCapabilities, WorkspaceServerCapabilities,
+    InlayHintServerCapabilities, Notebook, NotebookDocumentSyncOptions, NotebookSelector, OneOf,
+    SaveOptions, ServerCapabilities, ServerInfo, TextDocumentSyncCapability, TextDocumentSyncKind,
+    TextDocumentSyncOptions, WorkspaceFoldersServerCapabilities, WorkspaceServerCapabilities,
 };
 
 use super::ext::command;
@@ -53,6 +53,14 @@ fn capabilities(client: &Client) -> ServerCapabilities {
                 ..DiagnosticOptions::default()
             })
         }),
+        // All cells, because their number among the code cells names them.
+        notebook_document_sync: Some(OneOf::Left(NotebookDocumentSyncOptions {
+            notebook_selector: vec![NotebookSelector::ByNotebook {
+                notebook: Notebook::String("jupyter-notebook".to_owned()),
+                cells: None,
+            }],
+            save: Some(true),
+        })),
         workspace: Some(WorkspaceServerCapabilities {
             workspace_folders: Some(WorkspaceFoldersServerCapabilities {
                 supported: Some(true),

@@ -4,12 +4,15 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 use tower_lsp::ls_types::{
-    DiagnosticClientCapabilities, InitializeParams, MarkupKind, TextDocumentContentChangeEvent,
-    Uri, WorkspaceFolder,
+    DiagnosticClientCapabilities, DidChangeNotebookDocumentParams, DidOpenNotebookDocumentParams,
+    InitializeParams, MarkupKind, NotebookCell, NotebookCellKind, TextDocumentContentChangeEvent,
+    TextDocumentItem, Uri, WorkspaceFolder,
 };
 
 use super::position::{ClientRange, Encoding};
 use crate::documents::{Change, DocumentId};
+use crate::event::Notification;
+use crate::open_notebooks::{Cell, OpenedCell};
 use crate::state::Client;
 
 /// The id of the document that a URI names.
@@ -44,8 +47,65 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether a document is Python text that the server handles. Notebook cells are not: a notebook
-/// has no training script that can run from its beginning.
+/// Converts the opening of a notebook. Notebooks that are no files are ignored.
+pub(crate) fn notebook_opened(params: DidOpenNotebookDocumentParams) -> Vec<Notification> {
+    let notebook = params.notebook_document;
+    let Some(path) = file_path(&notebook.uri) else { return Vec::new() };
+    let uri = notebook.uri.as_str().to_owned();
+    let texts = opened_cells(params.cell_text_documents);
+    vec![Notification::NotebookOpened(uri, path, cells(&notebook.cells), texts)]
+}
+
+/// Converts a change of a notebook: first its cells, then their texts.
+pub(crate) fn notebook_changed(params: DidChangeNotebookDocumentParams) -> Vec<Notification> {
+    let uri = params.notebook_document.uri.as_str().to_owned();
+    let Some(change) = params.change.cells else { return Vec::new() };
+    let mut notifications = Vec::new();
+    if let Some(structure) = change.structure {
+        let array = structure.array;
+        notifications.push(Notification::CellsChanged(
+            uri,
+            array.start as usize,
+            array.delete_count as usize,
+            cells(array.cells.as_deref().unwrap_or_default()),
+            opened_cells(structure.did_open.unwrap_or_default()),
+        ));
+        let closed = structure.did_close.unwrap_or_default().into_iter();
+        notifications.extend(closed.map(|cell| Notification::Closed(document_id(&cell.uri))));
+    }
+    notifications.extend(change.text_content.unwrap_or_default().into_iter().map(|content| {
+        let document = content.document;
+        Notification::Changed(
+            document_id(&document.uri),
+            document.version,
+            changes(content.changes),
+        )
+    }));
+    notifications
+}
+
+fn cells(cells: &[NotebookCell]) -> Vec<Cell> {
+    let cell = |cell: &NotebookCell| Cell {
+        document: document_id(&cell.document),
+        is_code: cell.kind == NotebookCellKind::CODE,
+    };
+    cells.iter().map(cell).collect()
+}
+
+fn opened_cells(documents: Vec<TextDocumentItem>) -> Vec<OpenedCell> {
+    let is_python =
+        |document: &TextDocumentItem| document.language_id.eq_ignore_ascii_case("python");
+    let opened = documents.into_iter().filter(is_python).map(|document| OpenedCell {
+        id: document_id(&document.uri),
+        uri: document.uri.as_str().to_owned(),
+        text: document.text,
+        version: document.version,
+    });
+    opened.collect()
+}
+
+/// Whether a document is Python text that the server handles. Notebook cells are not: they belong to
+/// a notebook, which the client opens as such.
 pub(crate) fn is_python(uri: &Uri, language: &str) -> bool {
     let is_cell =
         uri.scheme().as_str().contains("notebook") || uri.path().as_str().ends_with(".ipynb");

@@ -17,12 +17,15 @@ use tower_lsp::ls_types::{
 
 use super::ext::command;
 use super::position::{to_position, to_range};
+use crate::notebook;
 use crate::pool::RequestError;
 use crate::view::View;
 
 /// The URI of a file. Returns `None` if its path is not absolute.
 pub(crate) fn uri(path: &Path) -> Option<Uri> {
-    Uri::from_file_path(path)
+    // The editor names a cell, and it is open.
+    let is_cell = notebook::cell_of(path).is_some();
+    Uri::from_file_path(path).filter(|_| !is_cell)
 }
 
 /// The URI of a file as text, or an empty string if there is none.

@@ -231,8 +231,7 @@ struct FilesOnDisk(PathBuf);
 impl Project for FilesOnDisk {
     fn text(&self, path: &str) -> Option<Arc<str>> {
         let file = config::inside(&self.0, Path::new(path)).ok()?;
-        // Reading a named pipe would block forever.
-        file.is_file().then(|| text_on_disk(&file)).flatten().map(Into::into)
+        text_on_disk(&file).map(Into::into)
     }
 }
 

@@ -10,6 +10,7 @@ use super::outcome::{Outcome, Problem, ProblemKind};
 use super::plan::{Request, TypedCommand};
 use crate::config::{self, Config};
 use crate::discover::{Candidate, Discovery, Run, SearchResult};
+use crate::notebook;
 use crate::profiler::RunChoice;
 use crate::store::Store;
 
@@ -262,12 +263,11 @@ pub(super) fn check_is_script(path: &Path) -> Result<(), Outcome> {
         Err(error) => nothing(format!("{shown} cannot be read: {error}"), ""),
         Ok(metadata) if !metadata.is_file() => nothing(format!("{shown} is not a file"), ""),
         Ok(_) => match path.extension().and_then(|extension| extension.to_str()) {
-            Some("py" | "pyw") => Ok(()),
-            Some("ipynb") => nothing(
-                format!("{shown} is a notebook, and notebooks are not supported"),
-                "Export its training loop as a script and profile that",
+            Some("py" | "pyw" | notebook::EXTENSION) => Ok(()),
+            _ => nothing(
+                format!("{shown} is not a Python file"),
+                "Pass a script that ends in .py, or a notebook",
             ),
-            _ => nothing(format!("{shown} is not a Python file"), "Pass a script that ends in .py"),
         },
     }
 }

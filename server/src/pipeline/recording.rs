@@ -28,6 +28,7 @@ use super::what_if::Iteration;
 use crate::documents::real_path;
 use crate::known_devices;
 use crate::measured_rates;
+use crate::notebook;
 use crate::profiler::{PendingIteration, Profiled};
 
 /// The maximum size of a manifest in bytes. The agent never writes a larger one.
@@ -280,7 +281,7 @@ fn find_file(root: &Path, interpreter: Option<&Interpreter>, path: &str) -> Opti
         return None;
     }
     let in_project = root.join(relative);
-    if in_project.is_file() {
+    if notebook::is_file(&in_project) {
         return Some(in_project);
     }
     let interpreter = interpreter?;

@@ -60,8 +60,7 @@ pub(super) fn add_run_facts(
 fn source(failure: &RunFailure, root: &Path) -> Option<String> {
     let frame = failure.frames.last()?;
     let file = config::inside(root, Path::new(&frame.path)).ok()?;
-    // Reading a named pipe would block forever.
-    let text = file.is_file().then(|| text_on_disk(&file)).flatten()?;
+    let text = text_on_disk(&file)?;
     let line = text.lines().nth(usize::try_from(frame.line).ok()?.checked_sub(1)?)?;
     Some(line.trim().chars().take(300).collect())
 }

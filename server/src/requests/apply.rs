@@ -30,7 +30,7 @@ use crate::findings::FindingSet;
 use crate::findings::entry::entry_of;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
-use crate::lsp::to_proto::uri_text;
+use crate::lsp::to_proto;
 use crate::profiler::Profiled;
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
@@ -178,8 +178,10 @@ impl EditContext {
         for file in &rewrite.files {
             let path = self.root.join(Path::new(&file.path));
             let open = self.open.iter().find(|(real, _)| *real == path).map(|(_, open)| open);
-            let uri = open.map_or_else(|| uri_text(&path), |open| open.uri.clone());
-            let uri: Uri = uri.parse().ok()?;
+            let uri: Uri = match open {
+                Some(open) => open.uri.parse().ok()?,
+                None => to_proto::uri(&path)?,
+            };
             let text = sources.text(&file.path)?;
             let lines = Lines::new(&text);
             let texts = file.edits.iter().map(|(range, new)| {

@@ -18,7 +18,7 @@ use crate::batch::{BatchView, MAX_BATCH_SIZE, Sources};
 use crate::documents::DocumentId;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::{Encoding, to_range};
-use crate::lsp::to_proto::uri_text;
+use crate::lsp::to_proto;
 use crate::panel::request::ActionResult;
 use crate::pool::{Reply, RequestError};
 use crate::scheduler::WorkspaceId;
@@ -102,8 +102,10 @@ pub(super) fn edit(
     let lines = Lines::new(&text);
     let range = to_range(&text, &lines, edits.encoding, site.span.clone());
     let change = TextEdit::new(range, value.to_string());
-    let uri = open.map_or_else(|| uri_text(&path), |open| open.uri.clone());
-    let uri: Uri = uri.parse().ok()?;
+    let uri: Uri = match open {
+        Some(open) => open.uri.parse().ok()?,
+        None => to_proto::uri(&path)?,
+    };
     if !edits.versioned {
         let changes = HashMap::from([(uri, vec![change])]);
         return Some(WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() });

@@ -227,7 +227,10 @@ impl Report {
     fn found_in(&self, all: &[Arc<FindingSet>], file: &Path) -> Option<Placed> {
         let (uri, index) = match self.open.get(file) {
             Some(open) => (open.uri.clone(), open.index.clone()),
-            None => (to_proto::uri_text(file), SourceIndex::new(text_on_disk(file)?)),
+            None => {
+                let uri = to_proto::uri(file)?.as_str().to_owned();
+                (uri, SourceIndex::new(text_on_disk(file)?))
+            }
         };
         let related = |found: &Found<'_>| self.related(found);
         let place = |found: &Found<'_>| diagnostic(found, &index, self.encoding, related(found));
@@ -266,7 +269,7 @@ impl Report {
         }
         let text = text_on_disk(file)?;
         let range = line_range(&text, &Lines::new(&text), self.encoding, line);
-        Some((to_proto::uri_text(file), range))
+        Some((to_proto::uri(file)?.as_str().to_owned(), range))
     }
 
     /// Remarks on the costs of a document. Returns `None` if there are none.

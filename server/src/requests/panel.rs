@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
-use crate::lsp::to_proto::uri_text;
+use crate::lsp::to_proto::{self, uri_text};
 use crate::panel::answer::{self, DocumentInput, FindingsState, WhatIfsState};
 use crate::panel::request::{ActionResult, Line, OptimizationAction, PanelCommand, PanelRequest};
 use crate::panel::{POLL_INTERVAL, Panel};
@@ -403,10 +403,12 @@ impl Sought {
                 (open.uri.clone(), open.index.text().to_owned(), open.index.lines().clone())
             }
             None => {
+                let uri = to_proto::uri(&self.path)
+                    .ok_or_else(|| format!("Open the notebook of {} first.", self.name()))?;
                 let text = text_on_disk(&self.path)
                     .ok_or_else(|| format!("{} can no longer be read.", self.name()))?;
                 let lines = Lines::new(&text);
-                (uri_text(&self.path), text, lines)
+                (uri.as_str().to_owned(), text, lines)
             }
         };
         let place = LineMap::new(ran, lines.checksums()).place(self.line);

@@ -12,6 +12,7 @@ mod fake;
 mod findings;
 mod live;
 mod measured_rates;
+mod notebooks;
 mod panel;
 mod runs;
 mod settings;

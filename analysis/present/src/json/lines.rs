@@ -1,5 +1,7 @@
 //! The lines of the document: one entry for each statement.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::{Kinds, kinds, milliseconds, rounded, sum};
@@ -81,7 +83,9 @@ pub(super) fn lines_of_file(
             (statement.first_line.min(cost.line), statement.last_line.max(cost.line))
         });
         let mut entry = line_entry(profile, path, cost, (first, last));
-        entry.expressions = source.map_or_else(Vec::new, |source| expressions(cost, source));
+        if let (Some(source), Some(statement)) = (source, statement) {
+            entry.expressions = expressions(cost, source, &statement.header);
+        }
         match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
             Some(before) => merge(profile, before, entry),
             None => entries.push(entry),
@@ -166,8 +170,8 @@ fn merge(profile: &Profile, into: &mut Line, other: Line) {
     into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
 }
 
-/// Returns the expressions of a line. `source` is the text that ran.
-fn expressions(cost: &LineCost, source: &SourceIndex) -> Vec<Expression> {
+/// Returns the expressions of a line in a statement or its header. `source` is the text that ran.
+fn expressions(cost: &LineCost, source: &SourceIndex, within: &Range<usize>) -> Vec<Expression> {
     if cost.provenance != Provenance::Measured {
         return Vec::new();
     }
@@ -178,6 +182,10 @@ fn expressions(cost: &LineCost, source: &SourceIndex) -> Vec<Expression> {
         let start = first.start.checked_add(at.column as usize)?;
         let end = last.start.checked_add(at.end_column as usize)?;
         text.get(start..end).filter(|text| !text.is_empty())?;
+        // The steps of a `for` have the range of the whole statement in some versions of Python.
+        if start < within.start || within.end < end {
+            return None;
+        }
         let column =
             |offset: usize, line| u32::try_from(offset - lines.start_of(line)).unwrap_or(u32::MAX);
         Some(Expression {

@@ -8,7 +8,7 @@ use ridgeline_base::printable::shorten;
 use tree_sitter::Node;
 
 /// Operands and arguments up to this many characters are written out if they run nothing.
-const MAX_OPERAND: usize = 12;
+const MAX_OPERAND: usize = 16;
 /// Maximum length of a label, in characters.
 const MAX_LABEL: usize = 36;
 
@@ -42,15 +42,16 @@ fn of_node(text: &str, node: &Node<'_>) -> Option<String> {
     Some(match Kind::of(node) {
         Kind::Call => {
             let arguments = node.field(Field::Arguments)?;
-            let inside = of(arguments)?.trim_matches(['(', ')']).trim();
-            let inside = if inside.is_empty() { "" } else { operand(text, &arguments, inside) };
-            format!("{}({inside})", callee(text, &node.field(Field::Function)?)?)
+            let inside = of(arguments)?;
+            let inside = inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')'));
+            let inside = inside.unwrap_or("…").trim();
+            format!("{}({})", callee(text, &node.field(Field::Function)?)?, operand(inside))
         }
         Kind::BinaryOperator => {
             let (left, right) = (node.field(Field::Left)?, node.field(Field::Right)?);
             let operator = of(node.field(Field::Operator)?)?;
             let (first, second) = (of(left)?, of(right)?);
-            format!("{} {operator} {}", operand(text, &left, first), operand(text, &right, second))
+            format!("{} {operator} {}", operand(first), operand(second))
         }
         _ => return None,
     })
@@ -71,14 +72,13 @@ fn callee<'t>(text: &'t str, function: &Node<'_>) -> Option<&'t str> {
             if between.is_empty() { Some(written) } else { of(method) }
         });
     }
-    Some("…")
+    Some(operand(of(*function)?))
 }
 
-fn operand<'t>(text: &'t str, node: &Node<'_>, written: &'t str) -> &'t str {
-    let is_short = written.chars().count() <= MAX_OPERAND && !written.contains(['\n', '\r']);
-    let runs_nothing = !text.get(node.byte_range()).unwrap_or_default().contains('[')
-        && !written.contains(['(', '@', '*', '+', '/', '{']);
-    if is_short && runs_nothing { written } else { "…" }
+fn operand<'t>(written: &'t str) -> &'t str {
+    let is_short = written.chars().count() <= MAX_OPERAND;
+    let runs_something = ['(', '@', '*', '+', '/', '{', '\n', '\r'];
+    if is_short && !written.contains(runs_something) { written } else { "…" }
 }
 
 /// Whether a node is a name, or an attribute of one.
@@ -120,7 +120,8 @@ mod tests {
         check("y = «x.relu()»", "x.relu()");
         check("y = «x.relu().view(3, 4)»", ".view(3, 4)");
         check("y = (x\n    .relu()\n    .«view(f(3))»)", ".view(…)");
-        check("y = «layers[0](x)»", "…(x)");
+        check("y = «layers[0](x)»", "layers[0](x)");
+        check("y = «f(x())»", "f(…)");
         check("y = «f(\n    a(x),\n    b(x))»", "f(…)");
     }
 
@@ -129,6 +130,7 @@ mod tests {
         check("y = «a @ b» @ c", "a @ b");
         check("y = «a @ b @ c»", "… @ c");
         check("y = «self.attention(x) + x»", "… + x");
+        check("y = «x[:512] @ self.a.weight»", "x[:512] @ self.a.weight");
     }
 
     #[test]

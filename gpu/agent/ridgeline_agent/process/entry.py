@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ..failure.exception import EntryError
 from ..protocol.spec import RunSpec
+from . import notebook
 from .interpreter import Interpreter
 
 # The prefixes of Skyline, and of its successor DeepView.
@@ -71,34 +72,18 @@ def provider_loop(spec: RunSpec, module: ModuleType, recorder: Provided) -> None
 def _run_script(spec: RunSpec, interpreter: Interpreter) -> None:
     path = spec.entry.target
     interpreter.become_program(spec, os.path.dirname(os.path.realpath(path)), path)
+    if path.endswith(notebook.SUFFIX):
+        notebook.Notebook(path, _new_main().__dict__).run()
+        return
     code = _compiled(path)
     main = _new_main()
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     main.__dict__["__cached__"] = None
     if "get_ipython" in code.co_names:
-        main.__dict__["get_ipython"] = lambda: _NoNotebook(main.__dict__)
+        # A script that was exported from a notebook.
+        main.__dict__["get_ipython"] = lambda: notebook.Shell(main.__dict__)
     exec(code, main.__dict__)
-
-
-class _NoNotebook:
-    """The result of `get_ipython()` in a script that was exported from a notebook.
-
-    Notebook magics do nothing here, but a cell that one of them wraps is run.
-    """
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        self._names = names
-
-    def run_cell_magic(self, magic: str, line: str, cell: str) -> None:
-        """Runs the cell of `%%time` and similar magics."""
-        if magic in ("time", "timeit", "capture", "prun"):
-            exec(compile(cell, f"<cell of %%{magic}>", "exec", dont_inherit=True), self._names)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *arguments, **options: None
 
 
 def _run_module(spec: RunSpec, interpreter: Interpreter) -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from ..patches.overlay import Overlay
+from . import notebook_cells
 
 # The folder of `ridgeline_agent` with all its packages.
 _AGENT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -189,7 +190,10 @@ class Sources:
         names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         names.update(self._absolute)
         for name in names:
-            if isinstance(name, str) and name.endswith(".py") and self.user_code.path(name):
+            if not isinstance(name, str):
+                continue
+            is_source = name.endswith(".py") or name in notebook_cells.TEXTS
+            if is_source and self.user_code.path(name):
                 self._read_text(self.user_code.absolute(name), since_ns)
 
     def read_texts_of_files(self, since_ns: int) -> None:
@@ -199,12 +203,16 @@ class Sources:
 
     def _read_text(self, path: str, since_ns: int) -> None:
         if path not in self._texts:
-            text = self._overlay.text(path)
+            text = notebook_cells.TEXTS.get(path) or self._overlay.text(path)
             self._texts[path] = _text_before(path, since_ns) if text is None else text
 
     def text(self, file: int) -> bytes | None:
         """Returns the text of a file as it ran, or None if unknown."""
         return self._texts.get(self._absolute[file])
+
+    def python(self, file: int) -> bytes | None:
+        """Returns the text of a file as Python, without a notebook's magics."""
+        return notebook_cells.PYTHON.get(self._absolute[file]) or self.text(file)
 
     def mention(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether the pattern occurs in any text that was read."""

@@ -98,7 +98,7 @@ def _code_of(function: Any) -> types.CodeType | None:
 
 def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
     file = sources.file(code.co_filename)
-    text = None if file is None else sources.text(file)
+    text = None if file is None else sources.python(file)
     if text is None or len(text) > _MAX_TEXT_BYTES:
         return None
     try:

@@ -14,6 +14,7 @@ import torch
 from .. import __version__
 from ..iterations.rhythm import rhythm
 from ..iterations.tracker import IterationTracker
+from ..program import notebook_cells
 from ..program.memory import MemoryWatch
 from ..program.modules import optimizers_json
 from ..protocol.spec import RunSpec
@@ -87,6 +88,8 @@ class RecordingWriter:
         if status == "complete" and (note := self._program.forward_only.note()) is not None:
             self._notes.add(note)
         if self._children is not None and (note := self._children.note()) is not None:
+            self._notes.add(note)
+        if (note := notebook_cells.note()) is not None:
             self._notes.add(note)
         written = self._manifest(status, frame, failure)
         if status == "complete":

@@ -1,0 +1,146 @@
+//! Notebooks: each code cell is a document with the costs of its lines.
+
+use std::sync::Arc;
+
+use ridgeline_analysis::profile::FileFacts;
+use ridgeline_analysis::python::fingerprint;
+use serde_json::{Value, json};
+
+use super::fake::{SCRIPT, Session};
+use crate::profiler::ProfileOutcome;
+
+const IMPORTS: &str = "import torch\nimport math\n";
+
+/// The URI of a cell, as VS Code writes it.
+fn cell(session: &Session, name: &str) -> String {
+    session.uri("train.ipynb").replace("file:", "vscode-notebook-cell:") + "#" + name
+}
+
+fn cell_entry(uri: &str, is_code: bool) -> Value {
+    json!({"kind": if is_code { 2 } else { 1 }, "document": uri})
+}
+
+fn text_document(uri: &str, text: &str) -> Value {
+    json!({"uri": uri, "languageId": "python", "version": 1, "text": text})
+}
+
+async fn change(session: &mut Session, cells: Value) {
+    let notebook = json!({"uri": session.uri("train.ipynb"), "version": 2});
+    let params = json!({"notebookDocument": notebook, "change": {"cells": cells}});
+    session.client.notify("notebookDocument/didChange", params).await;
+}
+
+/// The hints of a cell as `line: label`.
+async fn hints(session: &mut Session, cell: &str) -> Vec<String> {
+    let end = json!({"line": 1000, "character": 0});
+    let range = json!({"start": {"line": 0, "character": 0}, "end": end});
+    let params = json!({"textDocument": {"uri": cell}, "range": range});
+    let hints = session.client.request("textDocument/inlayHint", params).await.expect("hints");
+    let hints = hints.as_array().cloned().unwrap_or_default();
+    let shown = |hint: &Value| {
+        let label = hint["label"].as_str().unwrap_or_default();
+        format!("{}: {label}", hint["position"]["line"])
+    };
+    hints.iter().map(shown).collect()
+}
+
+/// Opens a notebook of a text, an import and the script, and runs it by saving it.
+async fn profiled() -> (Session, String, String) {
+    let mut session = Session::initialized(json!({}), true).await;
+    std::fs::write(session.root.join("train.ipynb"), "{}").expect("a file");
+    let [title, imports, script] = ["W0", "W1", "W2"].map(|name| cell(&session, name));
+    let cells = [(&title, false), (&imports, true), (&script, true)];
+    let notebook = json!({
+        "uri": session.uri("train.ipynb"), "notebookType": "jupyter-notebook", "version": 1,
+        "cells": cells.map(|(uri, is_code)| cell_entry(uri, is_code)),
+    });
+    let mut texts = vec![text_document(&imports, IMPORTS), text_document(&script, SCRIPT)];
+    texts.push(json!({"uri": title, "languageId": "markdown", "version": 1, "text": "# Title"}));
+    let opened = json!({"notebookDocument": notebook, "cellTextDocuments": texts});
+    session.client.notify("notebookDocument/didOpen", opened).await;
+    let saved = json!({"notebookDocument": {"uri": session.uri("train.ipynb")}});
+    session.client.notify("notebookDocument/didSave", saved).await;
+
+    let run = session.next_run().await;
+    assert_eq!(run.request.changed, Some(session.root.join("train.ipynb")));
+    let ProfileOutcome::Measured(mut measured) = session.measured() else { panic!("measured") };
+    let profile = Arc::make_mut(&mut measured.profile);
+    let facts = |number: usize, text: &str| FileFacts {
+        path: format!("train.ipynb#{number}"),
+        fingerprint: fingerprint(text),
+    };
+    profile.files = vec![facts(2, SCRIPT), facts(1, IMPORTS)];
+    profile.lines.push(Vec::new());
+    measured.files = profile.files.iter().map(|file| Some(session.root.join(&file.path))).collect();
+    run.end.send(ProfileOutcome::Measured(measured)).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    (session, imports, script)
+}
+
+#[tokio::test]
+async fn cells_have_hints_and_hovers() {
+    let (mut session, imports, script) = profiled().await;
+    assert_eq!(hints(&mut session, &script).await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
+    assert_eq!(hints(&mut session, &imports).await, Vec::<String>::new());
+    let place = json!({"textDocument": {"uri": script}, "position": {"line": 3, "character": 6}});
+    let hover = session.client.request("textDocument/hover", place).await.expect("a hover");
+    assert!(hover["contents"].to_string().contains("60 ms"), "{hover}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn costs_follow_cells_that_move_and_change() {
+    let (mut session, imports, script) = profiled().await;
+    // A new code cell at the top, and the imports move to the end.
+    let added = cell(&session, "W9");
+    let structure = json!({
+        "array": {"start": 0, "deleteCount": 2, "cells": [cell_entry(&added, true)]},
+        "didOpen": [text_document(&added, "x = 1\n")],
+    });
+    change(&mut session, json!({"structure": structure})).await;
+    let moved =
+        json!({"array": {"start": 2, "deleteCount": 0, "cells": [cell_entry(&imports, true)]}});
+    change(&mut session, json!({"structure": moved})).await;
+    assert_eq!(hints(&mut session, &script).await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
+    assert_eq!(hints(&mut session, &added).await, Vec::<String>::new());
+
+    let start = json!({"line": 0, "character": 0});
+    let edit = json!([{"range": {"start": start, "end": start}, "text": "# a comment\n"}]);
+    let text = json!([{"document": {"uri": script, "version": 2}, "changes": edit}]);
+    change(&mut session, json!({"textContent": text})).await;
+    assert_eq!(hints(&mut session, &script).await, ["3: 40 ms · 40%", "4: 60 ms · 60%"]);
+
+    // A deleted cell has nothing any more.
+    let deleted = json!({
+        "array": {"start": 1, "deleteCount": 1}, "didClose": [{"uri": script}],
+    });
+    change(&mut session, json!({"structure": deleted})).await;
+    assert_eq!(hints(&mut session, &script).await, Vec::<String>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn changes_that_match_no_notebook_do_no_harm() {
+    let (mut session, _, script) = profiled().await;
+    let beyond = json!({"array": {"start": 4_000_000_000_u32, "deleteCount": 4_000_000_000_u32}});
+    change(&mut session, json!({"structure": beyond})).await;
+    let other = json!({"notebookDocument": {"uri": "file:///elsewhere.ipynb"}});
+    session.client.notify("notebookDocument/didSave", other).await;
+    let untitled = json!({
+        "uri": "untitled:Untitled-1.ipynb", "notebookType": "jupyter-notebook", "version": 1,
+        "cells": [cell_entry("vscode-notebook-cell:Untitled-1.ipynb#W0", true)],
+    });
+    let texts = [text_document("vscode-notebook-cell:Untitled-1.ipynb#W0", SCRIPT)];
+    let opened = json!({"notebookDocument": untitled, "cellTextDocuments": texts});
+    session.client.notify("notebookDocument/didOpen", opened).await;
+    assert!(!session.has_run().await);
+    assert_eq!(hints(&mut session, &script).await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
+
+    let texts = json!([{"uri": script}]);
+    let closed = json!({
+        "notebookDocument": {"uri": session.uri("train.ipynb")}, "cellTextDocuments": texts,
+    });
+    session.client.notify("notebookDocument/didClose", closed).await;
+    assert_eq!(hints(&mut session, &script).await, Vec::<String>::new());
+    session.client.goodbye().await;
+}
