@@ -24,6 +24,11 @@ fn vscode_behind_a_proxy() {
 }
 
 #[test]
+fn vscode_notebook() {
+    drive("notebook.mjs");
+}
+
+#[test]
 fn vscode_package() {
     drive("package.mjs");
 }

@@ -273,7 +273,9 @@ export async function openBrowser(home, viewport = { width: 1280, height: 860 })
   const outside = [];
   context.on("request", (request) => {
     const { protocol, hostname } = new URL(request.url());
-    if (/^(https?|wss?):$/.test(protocol) && !["127.0.0.1", "localhost"].includes(hostname)) {
+    // VS Code's own service worker answers these, from files of its installation.
+    const isResource = hostname.endsWith(".vscode-resource.vscode-cdn.net");
+    if (/^(https?|wss?):$/.test(protocol) && !["127.0.0.1", "localhost"].includes(hostname) && !isResource) {
       outside.push(request.url());
     }
   });

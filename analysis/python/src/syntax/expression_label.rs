@@ -75,7 +75,7 @@ fn callee<'t>(text: &'t str, function: &Node<'_>) -> Option<&'t str> {
     Some(operand(of(*function)?))
 }
 
-fn operand<'t>(written: &'t str) -> &'t str {
+fn operand(written: &str) -> &str {
     let is_short = written.chars().count() <= MAX_OPERAND;
     let runs_something = ['(', '@', '*', '+', '/', '{', '\n', '\r'];
     if is_short && !written.contains(runs_something) { written } else { "…" }
