@@ -13,6 +13,7 @@ use crate::debounce::Wake;
 use crate::documents::{Document, DocumentId};
 use crate::event::WorkspaceEvent;
 use crate::jobs::Outcome;
+use crate::notebook::cell_of;
 use crate::scheduler::{Job, Slot, Work, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
@@ -292,7 +293,7 @@ impl GlobalState {
         self.documents.iter().filter(move |(_, document)| {
             document.real.as_deref().is_some_and(|file| {
                 let is_python = file.extension().is_some_and(|ending| ending == "py");
-                is_python && self.workspaces.around(file) == Some(id)
+                (is_python || cell_of(file).is_some()) && self.workspaces.around(file) == Some(id)
             })
         })
     }

@@ -6,7 +6,7 @@ use ridgeline_analysis::profile::FileFacts;
 use ridgeline_analysis::python::fingerprint;
 use serde_json::{Value, json};
 
-use super::fake::{SCRIPT, Session};
+use super::fake::{SCRIPT, Session, quiet};
 use crate::profiler::ProfileOutcome;
 
 const IMPORTS: &str = "import torch\nimport math\n";
@@ -46,7 +46,11 @@ async fn hints(session: &mut Session, cell: &str) -> Vec<String> {
 
 /// Opens a notebook of a text, an import and the script, and runs it by saving it.
 async fn profiled() -> (Session, String, String) {
-    let mut session = Session::initialized(json!({}), true).await;
+    let mut options = quiet();
+    options["live.enable"] = true.into();
+    options["live.delayMilliseconds"] = 20.into();
+    let mut session = Session::start();
+    session.initialize_with(json!({}), options).await;
     std::fs::write(session.root.join("train.ipynb"), "{}").expect("a file");
     let [title, imports, script] = ["W0", "W1", "W2"].map(|name| cell(&session, name));
     let cells = [(&title, false), (&imports, true), (&script, true)];
@@ -116,6 +120,20 @@ async fn costs_follow_cells_that_move_and_change() {
     });
     change(&mut session, json!({"structure": deleted})).await;
     assert_eq!(hints(&mut session, &script).await, Vec::<String>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_edited_cell_is_estimated() {
+    let (mut session, _, script) = profiled().await;
+    let edited = SCRIPT.replace("model", "my_model");
+    let text = json!([{"document": {"uri": script, "version": 2}, "changes": [{"text": edited}]}]);
+    change(&mut session, json!({"textContent": text})).await;
+    let request = session.estimating().await.request;
+    let cell = session.root.join("train.ipynb#2");
+    let sent = request.texts.iter().find(|(path, _)| *path == cell).expect("the cell");
+    assert_eq!(sent.1.text(), edited);
+    assert_eq!(request.profile.changed, Some(session.root.join("train.ipynb")));
     session.client.goodbye().await;
 }
 

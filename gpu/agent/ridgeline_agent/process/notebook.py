@@ -32,8 +32,6 @@ _MAX_BYTES = 256 * 2**20
 _PYTHON_CELLS = {"time", "timeit", "capture", "prun", "python", "python3", "ridgeline"}
 # `%time`, `!ls`, `?name`, with the indentation before them.
 _MAGIC = re.compile(r"^(\s*)(%{1,2}|!{1,2}|\?{1,2})\s*(.*)$")
-# `files = !ls`, `value = %env HOME`.
-_ASSIGNED = re.compile(r"^(\s*)([\w.,\s\[\]'\"]+?)\s*=\s*([!%])(.*)$")
 _HELP = re.compile(r"^(\s*)[\w.*]+\?{1,2}\s*$")
 _TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -117,10 +115,11 @@ class Notebook:
             if mark.startswith("%"):
                 return f"{indent}get_ipython().run_line_magic({magic!r}, {argument.strip()!r})"
             return f"{indent}pass"
-        if found := _ASSIGNED.match(line):
-            indent, target, mark, rest = found.groups()
+        # `files = !ls`, `home = %env HOME`.
+        target, equals, value = line.partition("=")
+        if equals and value.lstrip()[:1] in ("!", "%"):
             self._skip(name, line.strip())
-            return f"{indent}{target} = {'[]' if mark == '!' else 'None'}"
+            return f"{target}= {'[]' if value.lstrip().startswith('!') else 'None'}"
         if found := _HELP.match(line):
             return f"{found[1]}pass"
         return None
