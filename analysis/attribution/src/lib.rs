@@ -9,6 +9,7 @@
 
 mod backward;
 pub mod bottleneck;
+mod callers;
 mod communication;
 mod compiled;
 mod contexts;
@@ -208,6 +209,7 @@ fn attribute_with(
     lines.add_calls(&join);
     if let Some(manifest) = manifest {
         expressions::add_expressions(&join, &contexts, &sums, manifest, &mut lines);
+        callers::add_callers(&join, &contexts, &sums, manifest, &mut lines);
     }
     modules.add_times(&join, &contexts, &sums);
     modules.add_calls(&join);

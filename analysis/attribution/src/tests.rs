@@ -1,5 +1,6 @@
 //! Attribution of small handwritten recordings, line by line.
 
+mod callers;
 mod expressions;
 mod gpu;
 mod iterations;

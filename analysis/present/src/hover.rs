@@ -1,6 +1,7 @@
 //! The hover: the details of a statement, function, class or loop, for readers who know PyTorch and
 //! need not know GPUs. It also repeats what the line's hint or lens shows.
 
+mod callers;
 mod expressions;
 mod modules;
 mod operator_table;
@@ -362,6 +363,7 @@ impl Writer<'_> {
             page.line(&[text(parts.join(" · "))]);
         }
         self.memory(page, &cost.total_memory);
+        callers::write(page, self.profile, self.costs.recorded_lines(self.profile, cost));
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
             if modules.len() < MODULES_PER_LINE && !modules.contains(module) {

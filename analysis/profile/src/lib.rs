@@ -9,6 +9,7 @@
 //! `analysis/tests/layers.rs` checks that.
 
 pub mod bottleneck;
+mod callers;
 pub mod day;
 mod device;
 mod estimate;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bottleneck::Bottleneck;
+pub use callers::{CALLERS_PER_LINE, CallerCost, InstanceCost};
 pub use device::{Device, MeasuredRoof, Roof};
 pub use estimate::{Baseline, Estimate};
 use exchange::Exchange;
@@ -52,7 +54,7 @@ pub enum Provenance {
 }
 
 /// Index into [`Profile::files`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
 /// Index into [`Profile::modules`].
@@ -121,6 +123,12 @@ pub struct LineCost {
     /// The expressions that this line evaluates, in source order, at most
     /// [`EXPRESSIONS_PER_LINE`]. Empty if the line has only one, and if their times are unknown.
     pub expressions: Vec<ExpressionCost>,
+    /// The lines that call the function around this line, most expensive first, at most
+    /// [`CALLERS_PER_LINE`]. Empty if there is only one.
+    pub callers: Vec<CallerCost>,
+    /// The instances of the class around this line that run it, most expensive first, at most
+    /// [`CALLERS_PER_LINE`]. Empty if there is only one.
+    pub instances: Vec<InstanceCost>,
     /// The most expensive operators called from here, at most [`OPERATORS_PER_LINE`].
     pub operators: Vec<OperatorCost>,
     /// Floating-point operations of all operators called from here whose count is known.

@@ -115,6 +115,8 @@ impl Lines {
                 line: existing.line,
                 samples: Vec::new(),
                 expressions: Vec::new(),
+                callers: Vec::new(),
+                instances: Vec::new(),
                 ..line.clone()
             },
         });

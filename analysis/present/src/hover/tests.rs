@@ -5,7 +5,7 @@ use crate::fixture::{add_expressions, add_utilization, costs};
 use crate::terminal::{Style, summary};
 use ridgeline_compare::fixture::{TRAIN, profile};
 use ridgeline_diagnose::finding::{Cost, SourceLine};
-use ridgeline_profile::MemoryByAge;
+use ridgeline_profile::{CallerCost, FileId, InstanceCost, MemoryByAge};
 
 fn at(today: &str, needle: &str) -> Option<Hover> {
     let (profile, costs, index) = costs(TRAIN, Some(today));
@@ -135,6 +135,27 @@ fn all_expressions_at_the_end_of_the_line() {
 
         measured on NVIDIA H200, PyTorch 2.15.0"#]]
     .assert_eq(&found.expect("a hover").plain);
+}
+
+#[test]
+fn a_line_that_is_reached_from_several_places() {
+    let (mut profile, costs, index) = costs(TRAIN, None);
+    let line = profile.lines[0].iter_mut().find(|line| line.line == 8).expect("the line");
+    let caller = |line, time_ns| CallerCost { file: FileId(0), line, time_ns };
+    line.callers = vec![caller(17, 40e6), caller(21, 10e6)];
+    let instance = |module, time_ns| InstanceCost { module: ModuleId(module), time_ns };
+    line.instances = vec![instance(1, 20e6), instance(2, 18e6), instance(0, 9e6), instance(9, 1.0)];
+    let offset = index.text().find("x = torch.relu").expect("the line");
+    let found = hover(&profile, HoverContext::default(), &costs, &index, offset);
+    let plain = found.expect("a hover").plain;
+    expect![[r#"
+        50 ms (50% of the iteration) · most expensive line
+        forward 20 ms · backward 30 ms
+        holds 80 MB (67% of peak memory): activations 80 MB
+        Called from: train.py:17 40 ms · train.py:21 10 ms
+        By layer: conv 20 ms · head 18 ms · the model 9.0 ms
+        Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters"#]]
+    .assert_eq(plain.split("\n\n").next().expect("a paragraph"));
 }
 
 #[test]

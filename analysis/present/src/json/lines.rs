@@ -8,7 +8,8 @@ use super::{Kinds, kinds, milliseconds, rounded, sum};
 use crate::explained::{UtilizationEntry, utilization_entry};
 use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
-    DeviceTime, ExpressionCost, LineCost, OperatorCost, Phase, Profile, Provenance,
+    CallerCost, DeviceTime, ExpressionCost, InstanceCost, LineCost, OperatorCost, Phase, Profile,
+    Provenance,
 };
 use ridgeline_python::{SourceIndex, expression_label};
 
@@ -32,6 +33,8 @@ pub(super) struct Line {
     device: Option<LineDevice>,
     modules: Vec<String>,
     expressions: Vec<Expression>,
+    callers: Vec<Caller>,
+    instances: Vec<Instance>,
     operators: Vec<Operator>,
     utilization: Option<UtilizationEntry>,
     #[serde(skip)]
@@ -43,6 +46,19 @@ struct LineDevice {
     kernel_ms: f64,
     launch_ms: f64,
     idle_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Caller {
+    file: String,
+    line: u32,
+    total_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Instance {
+    module: String,
+    total_ms: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,6 +135,8 @@ fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32))
             .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
             .collect(),
         expressions: Vec::new(),
+        callers: cost.callers.iter().filter_map(|caller| caller_entry(profile, caller)).collect(),
+        instances: cost.instances.iter().filter_map(|one| instance_entry(profile, one)).collect(),
         operators: cost.operators.iter().map(operator_entry).collect(),
         utilization: cost
             .utilization
@@ -166,6 +184,21 @@ fn merge(profile: &Profile, into: &mut Line, other: Line) {
         }
     }
     into.expressions.extend(other.expressions);
+    for caller in other.callers {
+        let known = |one: &&mut Caller| (&one.file, one.line) == (&caller.file, caller.line);
+        match into.callers.iter_mut().find(known) {
+            Some(one) => add(&mut one.total_ms, caller.total_ms),
+            None => into.callers.push(caller),
+        }
+    }
+    for instance in other.instances {
+        match into.instances.iter_mut().find(|one| one.module == instance.module) {
+            Some(one) => add(&mut one.total_ms, instance.total_ms),
+            None => into.instances.push(instance),
+        }
+    }
+    into.callers.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
+    into.instances.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms));
     into.operators.extend(other.operators);
     into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
 }
@@ -201,6 +234,16 @@ fn expressions(cost: &LineCost, source: &SourceIndex, within: &Range<usize>) -> 
         })
     };
     cost.expressions.iter().filter_map(entry).collect()
+}
+
+fn caller_entry(profile: &Profile, caller: &CallerCost) -> Option<Caller> {
+    let file = profile.files.get(caller.file.0 as usize)?.path.clone();
+    Some(Caller { file, line: caller.line, total_ms: milliseconds(caller.time_ns) })
+}
+
+fn instance_entry(profile: &Profile, instance: &InstanceCost) -> Option<Instance> {
+    let module = profile.modules.get(instance.module.0 as usize)?.path.clone();
+    Some(Instance { module, total_ms: milliseconds(instance.time_ns) })
 }
 
 fn operator_entry(operator: &OperatorCost) -> Operator {

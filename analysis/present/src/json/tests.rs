@@ -1,8 +1,8 @@
 use super::*;
 use ridgeline_diagnose::finding::{Cost, SourceLine};
 use ridgeline_profile::{
-    DeviceTime, ExpressionCost, ExpressionRange, FileFacts, FileId, IterationCost, LineCost,
-    ModuleId, OperatorCost,
+    CallerCost, DeviceTime, ExpressionCost, ExpressionRange, FileFacts, FileId, InstanceCost,
+    IterationCost, LineCost, ModuleId, OperatorCost,
 };
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ fn profile() -> Profile {
         device_time: Some(DeviceTime::default()),
         modules: vec![ModuleId(0), ModuleId(7)],
         operators: vec![OperatorCost::default()],
+        callers: vec![CallerCost::default(); 2],
+        instances: vec![InstanceCost { module: ModuleId(0), time_ns: 1e6 }],
         expressions: vec![ExpressionCost {
             range: ExpressionRange { line, column: 0, end_line: line, end_column: 4 },
             ..ExpressionCost::default()
