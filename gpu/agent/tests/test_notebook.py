@@ -65,6 +65,9 @@ def test_python_that_looks_like_magic() -> None:
         'text = """\n%matplotlib inline\n!ls\n"""',
         "x = 7 \\\n  % 4",
         "x = a != b",
+        "x %= 3",
+        "print('a=%d' % x)",
+        "x['a=%d' % x] = 3",
         "y = x % 2\nassert x == 1, '?'",
         "# what?\nx = 1",
     ):

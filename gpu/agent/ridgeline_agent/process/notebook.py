@@ -116,10 +116,11 @@ class Notebook:
                 return f"{indent}get_ipython().run_line_magic({magic!r}, {argument.strip()!r})"
             return f"{indent}pass"
         # `files = !ls`, `home = %env HOME`.
-        target, equals, value = line.partition("=")
-        if equals and value.lstrip()[:1] in ("!", "%"):
+        target, _, value = line.partition("=")
+        names, mark = target.replace(",", " ").split(), value.lstrip()[:1]
+        if mark in ("!", "%") and names and all(name.isidentifier() for name in names):
             self._skip(name, line.strip())
-            return f"{target}= {'[]' if value.lstrip().startswith('!') else 'None'}"
+            return f"{target}= {'[]' if mark == '!' else 'None'}"
         if found := _HELP.match(line):
             return f"{found[1]}pass"
         return None

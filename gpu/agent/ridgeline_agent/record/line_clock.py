@@ -287,11 +287,11 @@ class MonitoringClock(LineClock):
         self._words[id(code)] = index << 32
         return index << 32
 
-    def _look_at_rate(self, code: types.CodeType) -> None:
+    def _look_at_rate(self, code: types.CodeType, look: list[int]) -> None:
         """Stops following the expressions of a function whose expressions are so short and many
         that following them would take a relevant part of their time.
         """
-        look, now = self._looks[id(code)], time_ns()
+        now = time_ns()
         if now - look[1] >= _LOOK_AFTER * _MIN_NS_PER_EXPRESSION:
             look[:] = [_LOOK_AFTER, now]
             return
@@ -328,17 +328,18 @@ class MonitoringClock(LineClock):
             return disable
 
         def on_expression(code: types.CodeType, offset: int) -> object:
-            numbers = numbers_of.get(id(code))
+            # Another thread may stop the clock meanwhile.
+            identity = id(code)
+            numbers, word, look = numbers_of.get(identity), words.get(identity), looks.get(identity)
             number = None if numbers is None else numbers.get(offset)
-            if number is None:
+            if number is None or word is None or look is None:
                 # Only this instruction, and until the clock starts again.
                 return disable
             if len(records) < limit:
-                extend((time_ns(), EXPRESSION | threads[get_ident()] | words[id(code)], number))
-                look = looks[id(code)]
+                extend((time_ns(), EXPRESSION | threads[get_ident()] | word, number))
                 look[0] -= 1
                 if look[0] <= 0:
-                    look_at_rate(code)
+                    look_at_rate(code, look)
                 return None
             log.dropped += 1
             return disable
