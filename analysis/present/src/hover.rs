@@ -59,6 +59,8 @@ pub struct HoverContext<'a> {
     pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
     /// URLs that apply an edit when clicked, for editors that follow them.
     pub links: &'a [(EditKind, String)],
+    /// URIs of the profile's files by index, for editors that follow them.
+    pub files: &'a [Option<String>],
 }
 
 /// Returns the hover at `offset`. `None` if nothing was measured or found there.
@@ -363,7 +365,8 @@ impl Writer<'_> {
             page.line(&[text(parts.join(" · "))]);
         }
         self.memory(page, &cost.total_memory);
-        callers::write(page, self.profile, self.costs.recorded_lines(self.profile, cost));
+        let lines = self.costs.recorded_lines(self.profile, cost);
+        callers::write(page, self.profile, self.context.files, lines);
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
             if modules.len() < MODULES_PER_LINE && !modules.contains(module) {

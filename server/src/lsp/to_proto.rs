@@ -1,6 +1,6 @@
 //! Converts the server's types to the protocol's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ridgeline_analysis::optimize::rewrite::EditKind;
@@ -84,6 +84,15 @@ pub(crate) fn edit_links(view: &View) -> Vec<(EditKind, String)> {
         (edit, format!("command:{}?{arguments}", command::APPLY_WHAT_IF))
     };
     edits.map(link).collect()
+}
+
+/// The URIs of the measured files. Empty if the client does not follow links in hovers.
+pub(crate) fn file_links(view: &View) -> Vec<Option<String>> {
+    let measured = view.measured.as_ref().filter(|_| view.client.runs_links);
+    let files = measured.map_or(&[][..], |measured| &measured.profiled.files);
+    // Parentheses would end a link in Markdown.
+    let link = |file: &PathBuf| Some(uri(file)?.as_str().replace('(', "%28").replace(')', "%29"));
+    files.iter().map(|file| link(file.as_ref()?)).collect()
 }
 
 /// Converts a hover to the client's format. A client that announces no formats is an old one that

@@ -37,12 +37,14 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
                 .and_then(|measured| compare_devices(&measured.profiled, &view.settings.prices));
             let what_ifs = view.what_ifs.as_deref();
             let links = to_proto::edit_links(view);
+            let files = to_proto::file_links(view);
             let comparison = comparison.as_deref();
             let context = HoverContext {
                 device_comparison: comparison,
                 what_ifs,
                 findings: &findings,
                 links: &links,
+                files: &files,
             };
             present(profile, context, costs, index, offset).or_else(alone)
         }

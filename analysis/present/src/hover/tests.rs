@@ -148,6 +148,10 @@ fn a_line_that_is_reached_from_several_places() {
     let offset = index.text().find("x = torch.relu").expect("the line");
     let found = hover(&profile, HoverContext::default(), &costs, &index, offset);
     let plain = found.expect("a hover").plain;
+    let files = [Some("file:///w/train.py".to_owned())];
+    let context = HoverContext { files: &files, ..HoverContext::default() };
+    let linked = hover(&profile, context, &costs, &index, offset).expect("a hover").markdown;
+    assert!(linked.contains("[train.py:17](file:///w/train.py#L17) 40 ms"), "{linked}");
     expect![[r#"
         50 ms (50% of the iteration) · most expensive line
         forward 20 ms · backward 30 ms

@@ -170,14 +170,15 @@ impl Tools {
             let costs = CostMap::build(profile, at, &source);
             let findings = [Arc::new(found(&latest.profiled).0)];
             let file = latest.profiled.files.get(at.0 as usize).and_then(Option::as_ref);
-            let file = file.and_then(|file| file.canonicalize().ok()).unwrap_or_default();
+            let file = file.map(|file| real_path(file)).unwrap_or_default();
             let placed = in_text(&findings, &file, &source, Severity::Hint);
             let here = placed
                 .iter()
                 .filter(|one| (one.statement.0..=one.statement.1).contains(&args.line));
             let here: Vec<_> = here.map(|one| (one.finding, one.profile())).collect();
             let hover_context = HoverContext { findings: &here, ..HoverContext::default() };
-            let offset = source.code_on_line(args.line).start;
+            // After the line, where no single expression is meant.
+            let offset = source.code_on_line(args.line).end;
             let page = hover(profile, hover_context, &costs, &source, offset);
             page.map(|page| page.plain).ok_or_else(|| {
                 Failure::failed(
