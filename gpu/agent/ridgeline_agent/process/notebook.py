@@ -158,12 +158,12 @@ class Shell:
         words = [word for word in shlex.split(arguments) if word not in ("-i", "-n", "-t")]
         if not words:
             return
-        before = sys.argv
-        sys.argv = words
+        before = list(sys.argv)
+        sys.argv[:] = words
         try:
             self.user_ns.update(runpy.run_path(words[0], run_name="__main__"))
         finally:
-            sys.argv = before
+            sys.argv[:] = before
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
