@@ -77,8 +77,9 @@ fn callee<'t>(text: &'t str, function: &Node<'_>) -> Option<&'t str> {
 
 fn operand(written: &str) -> &str {
     let is_short = written.chars().count() <= MAX_OPERAND;
-    let runs_something = ['(', '@', '*', '+', '/', '{', '\n', '\r'];
-    if is_short && !written.contains(runs_something) { written } else { "…" }
+    // Text in quotes says nothing about the cost, and a label is part of what people share.
+    let left_out = ['(', '@', '*', '+', '/', '{', '\n', '\r', '"', '\''];
+    if is_short && !written.contains(left_out) { written } else { "…" }
 }
 
 /// Whether a node is a name, or an attribute of one.
@@ -122,6 +123,7 @@ mod tests {
         check("y = (x\n    .relu()\n    .«view(f(3))»)", ".view(…)");
         check("y = «layers[0](x)»", "layers[0](x)");
         check("y = «f(x())»", "f(…)");
+        check("«login('secret')»; f()", "login(…)");
         check("y = «f(\n    a(x),\n    b(x))»", "f(…)");
     }
 
