@@ -91,6 +91,8 @@ fn trains(texts: &HashMap<String, Arc<str>>, script: &str, about: &str) {
     }
     let mut command = sandbox.ridgeline();
     command.args(["profile", script, "--device", "cpu", "--iterations", "1", "--json", "-"]);
+    // Compiling a network in 16-bit types for one thread takes more than the default on some CPUs.
+    command.args(["--seconds", "600"]);
     // One thread, because concurrent tests measure times.
     command.arg("--python").arg(python).env("OMP_NUM_THREADS", "1");
     let result = run_to_end(&mut command);
