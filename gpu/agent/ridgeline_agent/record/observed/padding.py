@@ -139,7 +139,8 @@ class Padding:
             index = None if module is None else table.index_of(module)
             if index is None or by != most_reliable or (by == BY_ENDS and not one.is_sure):
                 continue
-            counts = {"tokens": one.tokens, "padding": one.padding}
+            # A simulated GPU computes nothing, so its counts may be any number.
+            counts = {"tokens": one.tokens, "padding": max(0, min(one.padding, one.tokens))}
             at = {"file": file, "line": line}
             entries.append({"at": at, "module": index, **counts, "by": by})
         return entries[:_MAX_ENTRIES]
