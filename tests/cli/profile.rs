@@ -161,11 +161,12 @@ fn a_plain_script() {
     assert_eq!((&first["type"], &first["line"]), (&"Linear".into(), &8.into()));
 }
 
-/// Checks the expressions of the lines of [`TRAINS`], which Python tells apart since 3.12.
+/// Checks the expressions of the lines of [`TRAINS`], which are recorded since Python 3.12.
 fn assert_expressions(lines: &[Value]) {
     let newer = "import sys; sys.exit(sys.version_info < (3, 12))";
     let python = python_with_torch().expect("the one that profiled");
-    let tells_apart = Command::new(python).args(["-c", newer]).status().expect("Python").success();
+    let records_expressions =
+        Command::new(python).args(["-c", newer]).status().expect("Python").success();
     for (number, columns) in [
         (12, vec![("torch.relu(…)", 12..37), ("self.first(x)", 23..36)]),
         (23, vec![("nn.functional.cross_entropy(…)", 15..62), ("net(batch)", 43..53)]),
@@ -177,7 +178,7 @@ fn assert_expressions(lines: &[Value]) {
             let column = |key: &str| one[key].as_u64().expect("a column");
             (one["text"].as_str().expect("a text"), column("column")..column("end_column"))
         });
-        let expected = if tells_apart { columns } else { Vec::new() };
+        let expected = if records_expressions { columns } else { Vec::new() };
         assert_eq!(found.collect::<Vec<_>>(), expected, "{line}");
     }
 }

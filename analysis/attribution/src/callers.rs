@@ -7,7 +7,7 @@ use super::Sums;
 use super::contexts::{Context, Contexts};
 use super::join::Join;
 use super::lines::{LineIndex, Lines};
-use ridgeline_profile::{CALLERS_PER_LINE, CallerCost, FileId, InstanceCost, ModuleId};
+use ridgeline_profile::{CALLERS_PER_LINE, CallerCost, FileId, InstanceCost, ModuleId, Provenance};
 use ridgeline_recording::line_log::{Marker, StackId};
 use ridgeline_recording::manifest::Manifest;
 
@@ -60,6 +60,9 @@ pub(super) fn add_callers(
     }
     for (line, (mut callers, mut instances)) in of_line {
         let Some(cost) = lines.cost_mut(line) else { continue };
+        if cost.provenance != Provenance::Measured {
+            continue;
+        }
         if callers.len() > 1 {
             callers.sort_by(|a, b| {
                 b.time_ns.total_cmp(&a.time_ns).then((a.file, a.line).cmp(&(b.file, b.line)))

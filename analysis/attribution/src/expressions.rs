@@ -11,7 +11,9 @@ use super::contexts::Contexts;
 use super::costs::is_within;
 use super::join::Join;
 use super::lines::{LineIndex, Lines};
-use ridgeline_profile::{EXPRESSIONS_PER_LINE, ExpressionCost, ExpressionRange};
+use ridgeline_profile::{
+    EXPRESSIONS_PER_LINE, ExpressionCost, ExpressionRange, LineCost, Provenance,
+};
 use ridgeline_recording::manifest::{Expression, Manifest};
 
 /// Adds to each line its most expensive expressions.
@@ -69,7 +71,11 @@ impl Found<'_> {
 
     fn add_to(self, lines: &mut Lines) {
         for ((line, _), found) in self.costs {
-            if let Some(cost) = lines.cost_mut(line).filter(|_| found.total_time.total() > 0.0) {
+            // The estimated time of a compiled function's line is in none of its expressions.
+            let is_measured = |cost: &&mut LineCost| cost.provenance == Provenance::Measured;
+            if let Some(cost) = lines.cost_mut(line).filter(is_measured)
+                && found.total_time.total() > 0.0
+            {
                 cost.expressions.push(found);
             }
         }

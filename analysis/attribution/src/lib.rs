@@ -207,10 +207,6 @@ fn attribute_with(
     let mut modules = Modules::new(manifest);
     let without_line = lines.add_times(&join, &contexts, &sums);
     lines.add_calls(&join);
-    if let Some(manifest) = manifest {
-        expressions::add_expressions(&join, &contexts, &sums, manifest, &mut lines);
-        callers::add_callers(&join, &contexts, &sums, manifest, &mut lines);
-    }
     modules.add_times(&join, &contexts, &sums);
     modules.add_calls(&join);
     if let Some(manifest) = manifest {
@@ -229,6 +225,10 @@ fn attribute_with(
             &mut lines,
             &mut modules,
         );
+    }
+    if let Some(manifest) = manifest {
+        expressions::add_expressions(&join, &contexts, &sums, manifest, &mut lines);
+        callers::add_callers(&join, &contexts, &sums, manifest, &mut lines);
     }
     let at_peak = classifier.add_to(&mut lines, &mut modules);
     operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);

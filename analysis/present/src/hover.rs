@@ -365,8 +365,10 @@ impl Writer<'_> {
             page.line(&[text(parts.join(" · "))]);
         }
         self.memory(page, &cost.total_memory);
-        let lines = self.costs.recorded_lines(self.profile, cost);
-        callers::write(page, self.profile, self.context.files, lines);
+        if cost.provenance == Provenance::Measured {
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            callers::write(page, self.profile, self.context.files, lines);
+        }
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
             if modules.len() < MODULES_PER_LINE && !modules.contains(module) {

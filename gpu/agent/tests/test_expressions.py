@@ -1,4 +1,4 @@
-"""The expressions within a line: which are followed, and what the line log says of them."""
+"""The expressions within a line: which are followed, and what the line log has about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ridgeline_agent.record import line_clock
 from ridgeline_agent.record.expressions import Expressions
 
 if sys.version_info < (3, 12):
-    pytest.skip("expressions are told apart since Python 3.12", allow_module_level=True)
+    pytest.skip("expressions are recorded since Python 3.12", allow_module_level=True)
 
 
 def followed(source: str) -> list[str]:

@@ -73,6 +73,7 @@ def test_python_that_looks_like_magic() -> None:
     ):
         check(text, text)
         compile(text, "cell", "exec")
+    assert notebook_cells.note() is None
 
 
 def test_lines_belong_to_cells(agent: Agent, tmp_path: Path) -> None:

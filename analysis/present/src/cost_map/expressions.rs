@@ -28,8 +28,11 @@ impl CostMap {
         }
         let lines = self.recorded_lines(profile, cost);
         let expressions = lines.flat_map(|line| &line.expressions);
+        let place = |line| Some(self.map.place(line)?.line);
         let mut placed: Vec<PlacedExpression<'_>> = expressions
-            .filter_map(|cost| Some(PlacedExpression { span: self.span(index, cost.range)?, cost }))
+            .filter_map(|cost| {
+                Some(PlacedExpression { span: expression_span(index, cost.range, place)?, cost })
+            })
             .filter(|placed| cost.span.start <= placed.span.start)
             .filter(|placed| placed.span.end <= cost.span.end)
             .collect();
@@ -49,17 +52,21 @@ impl CostMap {
         let around = self.expressions(profile, cost, index).into_iter();
         around.filter(|one| one.span.contains(&offset)).min_by_key(|one| one.span.len())
     }
+}
 
-    fn span(&self, index: &SourceIndex, range: ExpressionRange) -> Option<Range<usize>> {
-        let offset = |line: u32, column: u32| {
-            let line = self.map.place(line)?.line;
-            let trimmed = index.lines().trimmed(index.text(), line);
-            let offset = trimmed.start.checked_add(column as usize)?;
-            (offset <= trimmed.end).then_some(offset)
-        };
-        let span = offset(range.line, range.column)?..offset(range.end_line, range.end_column)?;
-        // It is no text if the recording is of another one.
-        index.text().get(span.clone()).filter(|text| !text.is_empty())?;
-        Some(span)
-    }
+/// Returns the span of an expression. `place` maps a line of the text that ran to the current one.
+pub(crate) fn expression_span(
+    index: &SourceIndex,
+    range: ExpressionRange,
+    place: impl Fn(u32) -> Option<u32>,
+) -> Option<Range<usize>> {
+    let offset = |line: u32, column: u32| {
+        let trimmed = index.lines().trimmed(index.text(), place(line)?);
+        let offset = trimmed.start.checked_add(column as usize)?;
+        (offset <= trimmed.end).then_some(offset)
+    };
+    let span = offset(range.line, range.column)?..offset(range.end_line, range.end_column)?;
+    // The recording may be of another text.
+    index.text().get(span.clone()).filter(|text| !text.is_empty())?;
+    Some(span)
 }

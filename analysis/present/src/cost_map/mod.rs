@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use builder::Builder;
 pub use expressions::PlacedExpression;
+pub(crate) use expressions::expression_span;
 
 use ridgeline_profile::{
     DeviceTime, FileId, LineCost, MemoryByKind, ModuleId, PhaseTimes, Profile, Provenance,

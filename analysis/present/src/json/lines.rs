@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Kinds, kinds, milliseconds, rounded, sum};
+use crate::cost_map::expression_span;
 use crate::explained::{UtilizationEntry, utilization_entry};
 use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
@@ -205,16 +206,10 @@ fn merge(profile: &Profile, into: &mut Line, other: Line) {
 
 /// Returns the expressions of a line in a statement or its header. `source` is the text that ran.
 fn expressions(cost: &LineCost, source: &SourceIndex, within: &Range<usize>) -> Vec<Expression> {
-    if cost.provenance != Provenance::Measured {
-        return Vec::new();
-    }
-    let (text, lines) = (source.text(), source.lines());
+    let lines = source.lines();
     let entry = |expression: &ExpressionCost| {
         let (at, times) = (expression.range, &expression.total_time);
-        let (first, last) = (lines.trimmed(text, at.line), lines.trimmed(text, at.end_line));
-        let start = first.start.checked_add(at.column as usize)?;
-        let end = last.start.checked_add(at.end_column as usize)?;
-        text.get(start..end).filter(|text| !text.is_empty())?;
+        let Range { start, end } = expression_span(source, at, Some)?;
         // The steps of a `for` have the range of the whole statement in some versions of Python.
         if start < within.start || within.end < end {
             return None;

@@ -16,7 +16,7 @@ const MAX_LABEL: usize = 36;
 pub fn expression_label(index: &SourceIndex, span: &Range<usize>) -> String {
     let text = index.text();
     let label = node_at(index, span).and_then(|node| of_node(text, &node));
-    let label = label.unwrap_or_else(|| text.get(span.clone()).unwrap_or_default().to_owned());
+    let label = label.unwrap_or_else(|| without_quotes(text.get(span.clone()).unwrap_or_default()));
     shorten(&in_one_line(&label), MAX_LABEL)
 }
 
@@ -77,7 +77,7 @@ fn callee<'t>(text: &'t str, function: &Node<'_>) -> Option<&'t str> {
 
 fn operand(written: &str) -> &str {
     let is_short = written.chars().count() <= MAX_OPERAND;
-    // Text in quotes says nothing about the cost, and a label is part of what people share.
+    // People share labels, and quoted text may be private.
     let left_out = ['(', '@', '*', '+', '/', '{', '\n', '\r', '"', '\''];
     if is_short && !written.contains(left_out) { written } else { "…" }
 }
@@ -96,6 +96,24 @@ fn is_plain(node: &Node<'_>) -> bool {
         }
     }
     false
+}
+
+/// Replaces quoted text: `batch["image"]` becomes `batch[…]`.
+fn without_quotes(text: &str) -> String {
+    let mut label = String::new();
+    let mut quote = None;
+    for letter in text.chars() {
+        match quote {
+            Some(open) if letter == open => quote = None,
+            Some(_) => {}
+            None if matches!(letter, '"' | '\'') => {
+                label.push('…');
+                quote = Some(letter);
+            }
+            None => label.push(letter),
+        }
+    }
+    label
 }
 
 fn in_one_line(text: &str) -> String {
@@ -139,6 +157,9 @@ mod tests {
     fn other_expressions_are_written_out() {
         check("y = «x[:, 0]» + z", "x[:, 0]");
         check("y = «x[:,\n    0]» + z", "x[:, 0]");
+        check("y = «batch['image']» + z", "batch[…]");
+        check("if «key == \"secret\"»: f()", "key == …");
+        check("if «key == 'un»", "key == …");
         let long = format!("y = «x[{}]»", "1, ".repeat(40));
         check(&long, "x[1, 1, 1, 1, 1, 1, 1, …, 1, 1, 1, ]");
     }

@@ -96,34 +96,13 @@ class Notebook:
         # From the last line on which a statement could begin.
         statement = 0
         for at, line in enumerate(lines):
-            replaced = self._replaced(name, line)
+            replaced, is_skipped = _replaced(line)
             if replaced is not None and not _is_open(lines[statement:at]):
                 lines[at] = replaced
                 statement = at + 1
+                if is_skipped:
+                    self._skip(name, line.strip())
         return "\n".join(lines)
-
-    def _replaced(self, name: str, line: str) -> str | None:
-        """Returns the Python code for a line that is no Python, or None for all others."""
-        if found := _MAGIC.match(line):
-            indent, mark, rest = found.groups()
-            if mark.startswith("!"):
-                self._skip(name, line.strip())
-                return f"{indent}pass"
-            magic, _, argument = rest.partition(" ")
-            if mark == "%" and magic in ("time", "timeit"):
-                return f"{indent}{argument.strip() or 'pass'}"
-            if mark.startswith("%"):
-                return f"{indent}get_ipython().run_line_magic({magic!r}, {argument.strip()!r})"
-            return f"{indent}pass"
-        # `files = !ls`, `home = %env HOME`.
-        target, _, value = line.partition("=")
-        names, mark = target.replace(",", " ").split(), value.lstrip()[:1]
-        if mark in ("!", "%") and names and all(name.isidentifier() for name in names):
-            self._skip(name, line.strip())
-            return f"{target}= {'[]' if mark == '!' else 'None'}"
-        if found := _HELP.match(line):
-            return f"{found[1]}pass"
-        return None
 
     def _skip(self, name: str, what: str) -> None:
         cell = name.rpartition("#")[2]
@@ -169,6 +148,31 @@ class Shell:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *arguments, **options: None
+
+
+def _replaced(line: str) -> tuple[str | None, bool]:
+    """Returns the Python code for a line that is not Python, and whether that skips something; for
+    all other lines None.
+    """
+    if found := _MAGIC.match(line):
+        indent, mark, rest = found.groups()
+        if mark.startswith("!"):
+            return f"{indent}pass", True
+        magic, _, argument = rest.partition(" ")
+        if mark == "%" and magic in ("time", "timeit"):
+            return f"{indent}{argument.strip() or 'pass'}", False
+        if mark.startswith("%"):
+            call = f"get_ipython().run_line_magic({magic!r}, {argument.strip()!r})"
+            return indent + call, False
+        return f"{indent}pass", False
+    # `files = !ls`, `home = %env HOME`.
+    target, _, value = line.partition("=")
+    names, mark = target.replace(",", " ").split(), value.lstrip()[:1]
+    if mark in ("!", "%") and names and all(name.isidentifier() for name in names):
+        return f"{target}= {'[]' if mark == '!' else 'None'}", True
+    if found := _HELP.match(line):
+        return f"{found[1]}pass", False
+    return None, False
 
 
 def _cells(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The expressions within a line, which the line clock tells apart.
+"""The expressions within a line, which the line clock distinguishes.
 
 They are those that run other code: calls, operators such as `@`, subscripts, steps of a `for`. Each
 is one instruction, which runs when its operands are there, so its time is without that of its
@@ -71,7 +71,7 @@ class Expressions:
         numbers: dict[int, int] = {}
         if index in self._dropped:
             return numbers
-        for offset, at in _told_apart(code).items():
+        for offset, at in _on_shared_lines(code).items():
             with self._lock:
                 if len(self._index) >= _MAX_EXPRESSIONS:
                     break
@@ -105,7 +105,7 @@ class Expressions:
         return entries
 
 
-def _told_apart(code: types.CodeType) -> dict[int, Range]:
+def _on_shared_lines(code: types.CodeType) -> dict[int, Range]:
     """Returns the expressions of a function by the offset of their instruction: those in statements
     and on lines that have several.
     """

@@ -3,7 +3,7 @@
 Joined to the trace by time, it gives the complete user call stack of every operator, which the
 profiler's own `with_stack` does not (docs/recording.md has the format). `sys.monitoring` slows a
 loop down by a factor of 1.06, `sys.settrace` (before Python 3.12) by 1.16. With `sys.monitoring`,
-the clock also tells the expressions within a line apart.
+the clock also distinguishes the expressions within a line.
 """
 
 from __future__ import annotations
