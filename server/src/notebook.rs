@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::python::syntax::cell_magics::python_of_cell;
 use serde::Deserialize;
 
 /// The extension of notebooks.
@@ -53,6 +54,11 @@ pub(crate) fn cell_of(path: &Path) -> Option<(PathBuf, usize)> {
     is_notebook(&notebook).then_some((notebook, number))
 }
 
+/// Returns whether a document's path is that of a script, a module or a cell.
+pub(crate) fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "py") || cell_of(path).is_some()
+}
+
 /// Returns the file that a path is in: the notebook of a cell, else the path itself.
 pub(crate) fn file_of(path: &Path) -> PathBuf {
     cell_of(path).map_or_else(|| path.to_owned(), |(notebook, _)| notebook)
@@ -69,23 +75,32 @@ pub(crate) fn is_file(path: &Path) -> bool {
     path.is_file() || cell_of(path).is_some_and(|(notebook, _)| notebook.is_file())
 }
 
-/// Reads a file of at most `limit` bytes. The text of a notebook is that of its code cells.
+/// Reads a file of at most `limit` bytes. The text of a notebook is the Python code
+/// of its cells.
 pub(crate) fn read(path: &Path, limit: u64) -> Option<String> {
-    let (file, cell) = match cell_of(path).filter(|_| !path.is_file()) {
-        Some((notebook, number)) => (notebook, Some(number)),
-        None => (path.to_owned(), None),
-    };
-    let metadata = fs::metadata(&file).ok()?;
+    match cell_of(path).filter(|_| !path.is_file()) {
+        Some((notebook, number)) => cells_on_disk(&notebook, limit)?.into_iter().nth(number - 1),
+        None if is_notebook(path) => {
+            let cells = cells_on_disk(path, limit)?;
+            let code: Vec<String> = cells.iter().map(|cell| python_of_cell(cell)).collect();
+            Some(code.join("\n"))
+        }
+        None => text(path, limit),
+    }
+}
+
+/// Reads the texts of the code cells of a notebook of at most `limit` bytes.
+pub(crate) fn cells_on_disk(notebook: &Path, limit: u64) -> Option<Vec<String>> {
+    cells(&text(notebook, limit)?)
+}
+
+fn text(file: &Path, limit: u64) -> Option<String> {
+    let metadata = fs::metadata(file).ok()?;
     // Reading a named pipe would block forever.
     if !metadata.is_file() || metadata.len() > limit {
         return None;
     }
-    let text = String::from_utf8_lossy(&fs::read(&file).ok()?).into_owned();
-    match cell {
-        Some(number) => cells(&text)?.into_iter().nth(number - 1),
-        None if is_notebook(path) => Some(cells(&text)?.join("\n")),
-        None => Some(text),
-    }
+    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
 }
 
 #[cfg(test)]

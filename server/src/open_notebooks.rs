@@ -114,6 +114,9 @@ impl GlobalState {
             self.documents.set_version(&id, version);
         }
         self.mark_stale();
+        if let Some(file) = files.into_values().next() {
+            self.schedule_reading(&file, false);
+        }
     }
 
     /// Runs the program once, however many cells the notebook has.

@@ -7,11 +7,12 @@ use dashmap::DashMap;
 use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::profile::{FileId, Profile};
-use ridgeline_analysis::python::{TrainingScript, training_script};
+use ridgeline_analysis::python::{TrainingScript, training_cell, training_script};
 
 use crate::documents::{DocumentId, DocumentSnapshot};
 use crate::findings::{FindingSet, PlacedFinding, in_text};
 use crate::lsp::position::Encoding;
+use crate::notebook;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
 use crate::settings::Settings;
@@ -108,7 +109,15 @@ impl View {
 
     /// Returns whether the text is a training script, and where it trains.
     pub(crate) fn training(&self) -> &TrainingScript {
-        self.derived.training.get_or_init(|| training_script(&self.document.index))
+        let is_cell = self.file.as_deref().is_some_and(|file| notebook::cell_of(file).is_some());
+        let read = if is_cell { training_cell } else { training_script };
+        self.derived.training.get_or_init(|| read(&self.document.index))
+    }
+
+    /// Returns the line of the training loop: of the measured one, else as the text says.
+    pub(crate) fn loop_line(&self) -> Option<u32> {
+        let measured = self.costs().and_then(|(_, costs)| costs.training_loop.as_ref());
+        measured.map(|training| training.first_line).or_else(|| self.training().loop_line)
     }
 
     /// Rejects an answer that was computed for an outdated text.

@@ -15,6 +15,8 @@ use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::study::{self, RecordedRun};
 use ridgeline_profile::{FileId, LineCost, Phase, Profile};
 use ridgeline_python::LineMap;
+use ridgeline_python::semantics::parts::Part;
+use ridgeline_python::semantics::project;
 use ridgeline_recording::manifest::Manifest;
 
 use super::finding::SourceLine;
@@ -54,9 +56,17 @@ pub(crate) struct Evidence<'a> {
     pub program: &'a Program<'a>,
     /// The work of the outermost operators, by line.
     pub work: &'a BTreeMap<Key, Work>,
-    /// By [`FileId`]: the file's index in [`Program::modules`], and the map from its lines to the
-    /// current text.
-    texts: Vec<Option<(usize, LineMap)>>,
+    /// By [`FileId`].
+    files: Vec<Option<CurrentFile<'a>>>,
+}
+
+/// A file of the profile as it is now.
+struct CurrentFile<'a> {
+    /// The index of its module in [`Program::modules`].
+    module: usize,
+    part: &'a Part,
+    /// From the lines that ran to its current lines.
+    map: LineMap,
 }
 
 impl<'a> Evidence<'a> {
@@ -67,17 +77,17 @@ impl<'a> Evidence<'a> {
         program: &'a Program<'a>,
         work: &'a BTreeMap<Key, Work>,
     ) -> Evidence<'a> {
-        let texts = subject
+        let files = subject
             .profile
             .files
             .iter()
             .map(|file| {
-                let at = program.modules().iter().position(|module| module.path == file.path)?;
-                let today = program.module(at).index.lines().checksums();
-                Some((at, LineMap::new(&file.fingerprint, today)))
+                let (module, part) = project::file(program.modules(), &file.path)?;
+                let map = LineMap::new(&file.fingerprint, &part.fingerprint);
+                Some(CurrentFile { module, part, map })
             })
             .collect();
-        Evidence { run: subject, probes, program, work, texts }
+        Evidence { run: subject, probes, program, work, files }
     }
 
     /// The iteration as a graph of tasks.
@@ -118,20 +128,21 @@ impl<'a> Evidence<'a> {
     /// Maps a line that ran to its file's index in [`Program::modules`] and the line in the current
     /// text. Returns `None` if the line has changed since.
     pub(crate) fn current_line(&self, file: FileId, line: u32) -> Option<(usize, u32)> {
-        let (module, map) = self.texts.get(file.0 as usize)?.as_ref()?;
-        let place = map.place(line).filter(|place| !place.changed)?;
-        Some((*module, place.line))
+        let file = self.files.get(file.0 as usize)?.as_ref()?;
+        let place = file.map.place(line).filter(|place| !place.changed)?;
+        Some((file.module, file.part.line_in_module(place.line)))
     }
 
     /// Maps a line of the current text to the line that ran. Returns `None` if it has changed
     /// since.
     pub(crate) fn recorded_line(&self, module: usize, line: u32) -> Option<(FileId, u32)> {
-        let (file, (_, map)) = self.texts.iter().enumerate().find_map(|(file, text)| {
-            text.as_ref().filter(|(at, _)| *at == module).map(|text| (file, text))
+        let (path, line) = self.program.module(module).place_of_line(line);
+        let (id, file) = self.files.iter().enumerate().find_map(|(id, file)| {
+            file.as_ref().filter(|file| file.part.path == path).map(|file| (id, file))
         })?;
-        let ran = map.origin(line)?;
-        let is_same = map.place(ran).is_some_and(|place| !place.changed && place.line == line);
-        is_same.then_some((FileId(u32::try_from(file).ok()?), ran))
+        let ran = file.map.origin(line)?;
+        let is_same = file.map.place(ran).is_some_and(|place| !place.changed && place.line == line);
+        is_same.then_some((FileId(u32::try_from(id).ok()?), ran))
     }
 
     /// The time that a change of the graph saves per iteration, in nanoseconds; 0 if the changed

@@ -102,7 +102,8 @@ fn is_body(node: Node<'_>) -> bool {
 
 /// Converts a line of the current text to the form that findings use.
 pub(crate) fn place(program: &Program<'_>, module: usize, line: u32) -> SourceLine {
-    SourceLine { path: program.module(module).path.clone(), line }
+    let (path, line) = program.module(module).place_of_line(line);
+    SourceLine { path, line }
 }
 
 /// The first and the last line of the statement that contains a node.

@@ -20,5 +20,6 @@ pub use syntax::index::{SourceIndex, TextEdit};
 pub use syntax::lines::{Lines, character_at, fingerprint};
 pub use syntax::statements::{Scope, ScopeKind, Statement, StatementKind};
 pub use torch_sites::{
-    ProgramOutline, Project as ProjectFiles, Reached, TrainingScript, reach, training_script,
+    ProgramOutline, Project as ProjectFiles, Reached, TrainingScript, reach, training_cell,
+    training_script,
 };

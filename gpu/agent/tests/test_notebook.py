@@ -53,9 +53,11 @@ def test_what_is_no_python() -> None:
     check("\n%%time\nx = 1", "\n\nx = 1")
     check("%%capture out\nx = 1", "\nx = 1")
     check("%%bash\nrm -r data", "")
+    check("%timeit -n 10 -r3 f(x)\n%timeit -o f(x)", "f(x)\nf(x)")
+    check("pip install torch\nls = 3\nls - 1", "pass\nls = 3\nls - 1")
     assert notebook_cells.note() == (
         "skipped in the notebook: cell 1: !ls -l; cell 1: files = !ls; cell 1: home = %env HOME; "
-        "cell 1: %%bash"
+        "cell 1: %%bash; cell 1: pip install torch"
     )
 
 

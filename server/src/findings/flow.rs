@@ -1,6 +1,7 @@
 //! Updates the findings after a measurement or a pause in typing.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::FindingSet;
 use crate::debounce::{Debouncer, Wake};
 use crate::event::{Event, WorkspaceEvent};
+use crate::notebook;
 use crate::profiler::Profiler;
 use crate::requests::EditContext;
 use crate::scheduler::WorkspaceId;
@@ -129,8 +131,7 @@ impl GlobalState {
 
     /// Analyzes a changed text after a pause.
     pub(crate) fn schedule_reading(&mut self, file: &Path, is_new: bool) {
-        let is_python = file.extension().is_some_and(|ending| ending == "py");
-        if let Some(id) = self.workspaces.around(file).filter(|_| is_python) {
+        if let Some(id) = self.workspaces.around(file).filter(|_| notebook::is_python(file)) {
             let pause = self.settings.live_delay;
             self.read_in(id, if is_new { pause.max(IDLE) } else { pause });
         }
@@ -156,13 +157,16 @@ impl GlobalState {
 
     fn begin_reading(&mut self, id: WorkspaceId) {
         let open = self.documents.iter().filter_map(|(_, document)| document.real.clone());
-        let is_here = |file: &PathBuf| {
-            let is_python = file.extension().is_some_and(|ending| ending == "py");
-            is_python && self.workspaces.around(file) == Some(id)
-        };
+        let is_here =
+            |file: &PathBuf| notebook::is_python(file) && self.workspaces.around(file) == Some(id);
         let mut files: Vec<PathBuf> = open.filter(is_here).collect();
-        // The most recently edited program comes first.
-        files.sort_by_key(|file| Some(file) != self.last_touched.as_ref());
+        // The most recently edited program comes first. One cell stands for its notebook.
+        files.sort_by_key(|file| (Some(file) != self.last_touched.as_ref(), file.clone()));
+        let mut notebooks = HashSet::new();
+        files.retain(|file| match notebook::cell_of(file) {
+            Some((notebook, _)) => notebooks.insert(notebook),
+            None => true,
+        });
         files.truncate(MAX_PROGRAMS);
         let programs: Vec<EditContext> =
             files.iter().map(|file| self.edit_context(id, Some(file))).collect();

@@ -13,7 +13,7 @@ use crate::debounce::Wake;
 use crate::documents::{Document, DocumentId};
 use crate::event::WorkspaceEvent;
 use crate::jobs::Outcome;
-use crate::notebook::cell_of;
+use crate::notebook;
 use crate::scheduler::{Job, Slot, Work, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
@@ -292,8 +292,7 @@ impl GlobalState {
     fn python_in(&self, id: WorkspaceId) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.documents.iter().filter(move |(_, document)| {
             document.real.as_deref().is_some_and(|file| {
-                let is_python = file.extension().is_some_and(|ending| ending == "py");
-                (is_python || cell_of(file).is_some()) && self.workspaces.around(file) == Some(id)
+                notebook::is_python(file) && self.workspaces.around(file) == Some(id)
             })
         })
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ridgeline_analysis::python::batch_site::{self, BatchSite};
 use ridgeline_analysis::python::semantics::{Project, Refusal};
@@ -13,9 +12,10 @@ use ridgeline_gpu::limits::{Machine, default_limits};
 
 use super::outcome::{Outcome, Problem, ProblemKind};
 use super::program::{ChosenProgram, check_is_script, choose, inside};
+use crate::batch::Sources;
 use crate::config::{self, Config, DeviceChoice, Loaded, SideEffects};
 use crate::discover::{Discovery, project_root, with_arguments};
-use crate::documents::text_on_disk;
+use crate::documents::real_path;
 use crate::store::Store;
 
 /// The number of iterations to time by default.
@@ -133,12 +133,17 @@ impl Plan {
         if matches!(self.entry, Entry::Provider { .. }) {
             return Ok(self.request.batch_size);
         }
-        let site = self.batch_site(&FilesOnDisk(self.root.clone()))?;
+        let site = self.batch_site(&self.sources())?;
         Ok(Some(site.value))
     }
 
+    /// The texts of the project on disk.
+    fn sources(&self) -> Sources {
+        Sources::new(&real_path(&self.root), [])
+    }
+
     /// Finds the number in the text that is the batch size.
-    fn batch_site(&self, texts: &FilesOnDisk) -> Result<BatchSite, Refusal> {
+    fn batch_site(&self, texts: &Sources) -> Result<BatchSite, Refusal> {
         let relative = |path: &Path| {
             path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().replace('\\', "/")
         };
@@ -173,7 +178,7 @@ impl Plan {
             self.request.batch_size = Some(u64::from(batch_size));
             return Ok(self);
         }
-        let texts = FilesOnDisk(self.root.clone());
+        let texts = self.sources();
         let site = self.batch_site(&texts)?;
         // The file may have changed since it was searched.
         let text = texts.text(&site.file).unwrap_or_default();
@@ -222,16 +227,6 @@ impl Plan {
     /// Returns the program's Python file, if known.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
-    }
-}
-
-/// The files of a project on disk.
-struct FilesOnDisk(PathBuf);
-
-impl Project for FilesOnDisk {
-    fn text(&self, path: &str) -> Option<Arc<str>> {
-        let file = config::inside(&self.0, Path::new(path)).ok()?;
-        text_on_disk(&file).map(Into::into)
     }
 }
 

@@ -14,6 +14,8 @@ use ridgeline_analysis::present::panel;
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::python::semantics::Entry;
 pub(super) use ridgeline_analysis::python::semantics::Project as _;
+use ridgeline_analysis::python::semantics::module::Module;
+use ridgeline_analysis::python::syntax::cell_magics::python_of_cell;
 use ridgeline_analysis::python::{
     LineMap, Lines, SourceIndex, TrainingScript, fingerprint, training_script,
 };
@@ -31,6 +33,7 @@ use crate::findings::entry::entry_of;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
 use crate::lsp::to_proto;
+use crate::notebook;
 use crate::profiler::Profiled;
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
@@ -76,9 +79,13 @@ impl EditContext {
 
     /// The open Python texts of the project.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Arc<str>> {
-        let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
-        let open = self.open.iter().filter(move |(path, _)| is_python(path));
-        open.map(|(_, open)| open.index.shared_text())
+        self.open.iter().filter_map(|(path, open)| {
+            let text = open.index.shared_text();
+            if notebook::cell_of(path).is_some() {
+                return Some(python_of_cell(&text).into());
+            }
+            path.extension().is_some_and(|ending| ending == "py").then_some(text)
+        })
     }
 
     /// The current texts and the entry point: that of the measurement, else `read`, else the file
@@ -99,8 +106,8 @@ impl EditContext {
 
     /// The file itself as entry point, if it trains.
     fn own_entry(&self, sources: &Sources) -> Option<Entry> {
-        let path = self.relative(self.file.as_deref()?)?;
-        let script = training_script(&SourceIndex::new(sources.text(&path)?));
+        let path = self.relative(&notebook::file_of(self.file.as_deref()?))?;
+        let script = training_script(&Module::read(sources, &path)?.index);
         let trains = script.score >= TrainingScript::LIKELY || script.provider;
         trains.then(|| Entry { path, provider: script.provider, ..Entry::default() })
     }
@@ -172,17 +179,28 @@ impl EditContext {
 
     /// Converts a rewrite to an edit of the client's texts. It names the versions of open
     /// documents.
-    fn edit(&self, sources: &Sources, rewrite: &Rewrite, edits: Edits) -> Option<WorkspaceEdit> {
+    ///
+    /// # Errors
+    /// If a cell's notebook is not open, or a text has gone.
+    fn edit(
+        &self,
+        sources: &Sources,
+        rewrite: &Rewrite,
+        edits: Edits,
+    ) -> Result<WorkspaceEdit, Refusal> {
+        let gone = || Refusal::NotUnderstood("the code has just changed".to_owned());
         let mut changes = HashMap::new();
         let mut documents = Vec::new();
         for file in &rewrite.files {
             let path = self.root.join(Path::new(&file.path));
             let open = self.open.iter().find(|(real, _)| *real == path).map(|(_, open)| open);
             let uri: Uri = match open {
-                Some(open) => open.uri.parse().ok()?,
-                None => to_proto::uri(&path)?,
+                Some(open) => open.uri.parse().map_err(|_| gone())?,
+                None => to_proto::uri(&path).ok_or_else(|| {
+                    Refusal::NotUnderstood(format!("the notebook of {} is not open", file.path))
+                })?,
             };
-            let text = sources.text(&file.path)?;
+            let text = sources.text(&file.path).ok_or_else(gone)?;
             let lines = Lines::new(&text);
             let texts = file.edits.iter().map(|(range, new)| {
                 TextEdit::new(to_range(&text, &lines, edits.encoding, range.clone()), new.clone())
@@ -198,7 +216,7 @@ impl EditContext {
             });
             changes.insert(uri, texts);
         }
-        Some(match edits.versioned {
+        Ok(match edits.versioned {
             true => {
                 let documents = Some(DocumentChanges::Edits(documents));
                 WorkspaceEdit { document_changes: documents, ..WorkspaceEdit::default() }
@@ -231,9 +249,7 @@ impl EditContext {
         let results = rewrites(&program.sources, &program.entry, &requests);
         let results = results.into_iter().map(|results| {
             let rewrite = results?;
-            let edit = self.edit(&program.sources, &rewrite, edits);
-            let gone = || Refusal::NotUnderstood("the code has just changed".to_owned());
-            Ok((edit.ok_or_else(gone)?, rewrite))
+            Ok((self.edit(&program.sources, &rewrite, edits)?, rewrite))
         });
         Ok(results.collect())
     }
@@ -332,18 +348,17 @@ impl EditContext {
             let request = Request { kind, lines: &lines, count: Some(worker_count()) };
             rewrites(&program.sources, &program.entry, &[request]).pop()
         };
-        let rewrite = match results.ok_or("No edit was requested.")? {
-            Ok(rewrite) => rewrite,
-            Err(Refusal::Done(what)) => return Err(format!("Already applied: {what}.")),
-            Err(Refusal::NotUnderstood(why)) => {
-                return Err(format!("Could not apply the edit: {why}."));
-            }
-        };
+        let edited = results
+            .ok_or("No edit was requested.")?
+            .and_then(|rewrite| Ok((self.edit(&program.sources, &rewrite, edits)?, rewrite)));
         // The user may have typed meanwhile.
-        let edit = self.edit(&program.sources, &rewrite, edits);
-        let is_current = self.open.iter().all(|(_, open)| open.is_current());
-        let edit = edit.filter(|_| is_current).ok_or("The code has just changed. Try again.")?;
-        Ok((edit, rewrite))
+        if !self.open.iter().all(|(_, open)| open.is_current()) {
+            return Err("The code has just changed. Try again.".to_owned());
+        }
+        edited.map_err(|refusal| match refusal {
+            Refusal::Done(what) => format!("Already applied: {what}."),
+            Refusal::NotUnderstood(why) => format!("Could not apply the edit: {why}."),
+        })
     }
 }
 
@@ -364,7 +379,7 @@ pub(super) fn actions(
         return Vec::new();
     };
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
-    let at_loop = view.training().loop_line.is_some_and(is_in);
+    let at_loop = view.loop_line().is_some_and(is_in);
     let text = view.document.index.text();
     let on_gpu = edit_context.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
     let study = edit_context.what_ifs.as_deref();
@@ -389,12 +404,13 @@ pub(super) fn actions(
             .files
             .iter()
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
-        let edit =
-            (at_loop || touches).then(|| edit_context.edit(&program.sources, &rewrite, edits));
+        if !(at_loop || touches) {
+            return None;
+        }
         Some(CodeActionOrCommand::CodeAction(CodeAction {
             title: format!("{}{}", named(rewrite.title), gain.text),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
-            edit: Some(edit??),
+            edit: Some(edit_context.edit(&program.sources, &rewrite, edits).ok()?),
             ..CodeAction::default()
         }))
     });

@@ -46,7 +46,7 @@ pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeA
     let is_here = |at: &(String, u32)| at.0 == here && is_in(at.1);
     let at_site = is_here(&(site.file.clone(), site.line));
     let at_loader = site.taken_at.as_ref().is_some_and(is_here);
-    let loop_line = view.training().loop_line.filter(|line| is_in(*line));
+    let loop_line = view.loop_line().filter(|line| is_in(*line));
     if !(at_site || at_loader || loop_line.is_some()) {
         return Vec::new();
     }

@@ -50,7 +50,8 @@ async fn profiled() -> (Session, String, String) {
     options["live.enable"] = true.into();
     options["live.delayMilliseconds"] = 20.into();
     let mut session = Session::start();
-    session.initialize_with(json!({}), options).await;
+    let editing = json!({"workspace": {"workspaceEdit": {"documentChanges": true}}});
+    session.initialize_with(editing, options).await;
     std::fs::write(session.root.join("train.ipynb"), "{}").expect("a file");
     let [title, imports, script] = ["W0", "W1", "W2"].map(|name| cell(&session, name));
     let cells = [(&title, false), (&imports, true), (&script, true)];
@@ -120,6 +121,46 @@ async fn costs_follow_cells_that_move_and_change() {
     });
     change(&mut session, json!({"structure": deleted})).await;
     assert_eq!(hints(&mut session, &script).await, Vec::<String>::new());
+    session.client.goodbye().await;
+}
+
+/// The titles and edits of the code actions at a line of a cell, 0-based.
+async fn actions(session: &mut Session, cell: &str, line: u32) -> Vec<(String, Value)> {
+    let at = json!({"line": line, "character": 0});
+    let context = json!({"diagnostics": [], "only": ["refactor.rewrite"], "triggerKind": 1});
+    let range = json!({"start": at, "end": at});
+    let params = json!({"textDocument": {"uri": cell}, "range": range, "context": context});
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    let found = found.as_array().cloned().unwrap_or_default();
+    let shown =
+        |one: &Value| (one["title"].as_str().unwrap_or_default().into(), one["edit"].clone());
+    found.iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn an_edit_spans_cells() {
+    let (mut session, imports, script) = profiled().await;
+    // The model and its optimizer are made in the first cell.
+    let model = "%matplotlib inline\nimport torch\nmodel = torch.nn.Linear(4, 4)\n\
+                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n";
+    let training = "for batch in loader:\n    loss = model(batch).sum()\n    loss.backward()\n    \
+                    optimizer.step()\n";
+    for (uri, text) in [(&imports, model), (&script, training)] {
+        let text = json!([{"document": {"uri": uri, "version": 5}, "changes": [{"text": text}]}]);
+        change(&mut session, json!({"textContent": text})).await;
+    }
+    let found = actions(&mut session, &script, 0).await;
+    let edit = |title: &str| {
+        let found = found.iter().find(|(one, _)| one.contains(title));
+        let (_, edit) = found.unwrap_or_else(|| panic!("no {title}"));
+        &edit["documentChanges"][0]
+    };
+    let fused = edit("fused=True");
+    assert_eq!(fused["textDocument"], json!({"uri": imports, "version": 5}));
+    assert_eq!(fused["edits"][0]["newText"], ", fused=True");
+    assert_eq!(fused["edits"][0]["range"]["start"], json!({"line": 3, "character": 54}));
+    let autocast = edit("bf16 autocast");
+    assert_eq!(autocast["textDocument"], json!({"uri": script, "version": 5}));
     session.client.goodbye().await;
 }
 

@@ -4,6 +4,7 @@
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
+use crate::source_queries::place;
 use crate::switched_off;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::program::Program;
@@ -43,11 +44,7 @@ impl Rule for AnomalyDetection {
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         let certain = sites(program).into_iter().filter(|site| site.is_always);
-        let place = |site: Site| SourceLine {
-            path: program.module(site.module).path.clone(),
-            line: site.line,
-        };
-        certain.map(|site| finding(place(site), None)).collect()
+        certain.map(|site| finding(place(program, site.module, site.line), None)).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 use crate::evidence::Evidence;
 use crate::finding::{Finding, SourceLine};
 use crate::rule::Rule;
-use crate::source_queries::loops_around;
+use crate::source_queries::{loops_around, place};
 use crate::switched_off;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{calls_in, object_of, within};
@@ -56,8 +56,7 @@ impl Rule for ProfilerLeftOn {
                 && arguments.splats.is_empty();
             let text = program.module(module);
             let body = with_around(node).and_then(|with| with.field(Field::Body))?;
-            let line = text.line(call.span.start);
-            let place = SourceLine { path: text.path.clone(), line };
+            let place = place(program, module, text.line(call.span.start));
             (is_unlimited && trains_without_limit(text, body)).then(|| finding(place, name))
         });
         found.collect()

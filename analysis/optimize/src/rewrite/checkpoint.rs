@@ -11,6 +11,7 @@ use super::program::Program;
 use super::syntax::{callee, calls_in, reads, within, written};
 use ridgeline_python::semantics::functions::{Callable, callable};
 use ridgeline_python::semantics::module::Module;
+use ridgeline_python::semantics::project::file;
 use ridgeline_python::semantics::trace::Place;
 
 /// The module of the function.
@@ -37,12 +38,12 @@ fn at_lines<'a>(
 ) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     let mut found: Vec<(usize, Node<'a>)> = Vec::new();
     for (path, line) in lines {
-        let module = program.modules().iter().position(|text| text.path == *path);
-        let Some(module) = module else {
+        let Some((module, part)) = file(program.modules(), path) else {
             return Err(Refusal::not_understood(format!("{path} is not part of the program")));
         };
         let text = program.module(module);
-        let on_line = text.calls.iter().filter(|call| text.line(call.span.start) == *line);
+        let in_module = part.line_in_module(*line);
+        let on_line = text.calls.iter().filter(|call| text.line(call.span.start) == in_module);
         let nodes: Vec<Node<'a>> = on_line.filter_map(|call| program.node(module, call)).collect();
         if nodes.iter().any(|node| is_checkpoint(program, module, *node)) {
             return Err(Refusal::done(format!("{path}:{line} already uses a checkpoint")));

@@ -121,6 +121,11 @@ impl<'a> Edits<'a> {
             let why = "has several statements on one line: put each on its own line";
             return Err(program.refuse(module, statements.start, why));
         };
+        let are_in_one_file = text.part_at(statements.start) == text.part_at(statements.end);
+        if !are_in_one_file {
+            let why = "begins a block over two cells: put its statements in one cell";
+            return Err(program.refuse(module, statements.start, why));
+        }
         let first = statements.start - indentation.len();
         let opening = format!("{indentation}{header}{}", layout.line_end);
         self.insert(module, first, opening);
@@ -251,16 +256,39 @@ impl<'a> Edits<'a> {
                     _ => merged.push((range, new)),
                 }
             }
-            let file = FileEdits { path: text.path.clone(), edits: merged };
-            let after = SourceIndex::new(file.applied(text.index.text()));
+            let whole = FileEdits { path: text.path.clone(), edits: merged };
+            let after = SourceIndex::new(whole.applied(text.index.text()));
             if after.tree().is_none_or(|tree| tree.root_node().has_error()) {
                 let why = format!("the edit of {} would not be valid Python", text.path);
                 return Err(Refusal::NotUnderstood(why));
             }
-            files.push(file);
+            files.extend(by_file(text, whole.edits)?);
         }
         Ok(Rewrite { files, title: kind.title(), kind, notes: self.notes })
     }
+}
+
+/// Divides the edits of a module by its files.
+///
+/// # Errors
+/// Fails if an edit is in two cells of a notebook.
+fn by_file(module: &Module, edits: Vec<(Range<usize>, String)>) -> Result<Vec<FileEdits>, Refusal> {
+    let mut files: Vec<FileEdits> = Vec::new();
+    for (range, new) in edits {
+        let part = module.part_at(range.start);
+        // The line end after a cell is not in the cell.
+        let part = part.filter(|part| range.end <= part.span.end + 1).ok_or_else(|| {
+            let at = module.described(range.start);
+            Refusal::NotUnderstood(format!("the edit at {at} would be in two cells"))
+        })?;
+        let start = part.span.start;
+        let edit = (range.start - start..range.end.min(part.span.end) - start, new);
+        match files.last_mut().filter(|file| file.path == part.path) {
+            Some(file) => file.edits.push(edit),
+            None => files.push(FileEdits { path: part.path.clone(), edits: vec![edit] }),
+        }
+    }
+    Ok(files)
 }
 
 /// Returns the ranges of multi-line strings in a range. Lines that start in them are inside a

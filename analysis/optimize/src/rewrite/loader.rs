@@ -8,6 +8,7 @@ use super::program::Program;
 use super::syntax::{callee, mentions, written};
 use ridgeline_python::semantics::batch_names::is_for_validation;
 use ridgeline_python::semantics::module::last_name;
+use ridgeline_python::semantics::project::file;
 use ridgeline_python::semantics::trace::Place;
 
 /// The default number of workers.
@@ -179,12 +180,13 @@ fn workers(
     if number.value >= u64::from(wanted) || (number.value > 0 && !is_asked) {
         return Ok(false);
     }
-    let there = program.modules().iter().position(|text| text.path == number.file);
-    let Some(there) = there.filter(|_| number.refusal.is_none()) else {
+    let there = file(program.modules(), &number.file);
+    let Some((there, part)) = there.filter(|_| number.refusal.is_none()) else {
         let what = format!("takes num_workers from `{value}`: set it there");
         return Err(program.refuse(module, start, &what));
     };
-    edits.replace(there, number.span.clone(), wanted.to_string());
+    let start = part.span.start;
+    edits.replace(there, start + number.span.start..start + number.span.end, wanted.to_string());
     keep(edits, &format!("{value} > 0"))?;
     Ok(true)
 }

@@ -84,8 +84,7 @@ impl<'a> Program<'a> {
 
     /// Formats a source position: `train.py:12`.
     pub fn at(&self, module: usize, offset: usize) -> String {
-        let text = self.module(module);
-        format!("{}:{}", text.path, text.line(offset))
+        self.module(module).described(offset)
     }
 
     /// Creates a refusal at a source position: `train.py:12 is …`.

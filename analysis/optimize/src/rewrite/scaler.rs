@@ -179,8 +179,8 @@ fn place_scaler<'a>(
     for text in program.modules() {
         let existing = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
         if let Some(existing) = existing {
-            let at = text.line(existing.at.start);
-            let why = format!("{}:{at} uses the name `scaler` for something else", text.path);
+            let at = text.described(existing.at.start);
+            let why = format!("{at} uses the name `scaler` for something else");
             return Err(Refusal::NotUnderstood(why));
         }
     }

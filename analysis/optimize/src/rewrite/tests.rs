@@ -13,6 +13,7 @@ mod fixes;
 mod half;
 mod layers;
 mod models;
+mod notebooks;
 mod refusals;
 mod small;
 mod validation;

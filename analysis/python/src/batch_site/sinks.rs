@@ -94,8 +94,7 @@ fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
                 let within = batches_within(tracer, at, one);
                 found = within.or(found);
             }
-            let line = module.line(one.span.start);
-            sinks.push(Sink { found, at: Some((module.path.clone(), line)) });
+            sinks.push(Sink { found, at: Some(module.place(one.span.start)) });
         }
     }
     sinks
@@ -207,8 +206,7 @@ fn trainers(tracer: &Tracer<'_>) -> Vec<Sink> {
             } else {
                 continue;
             };
-            let line = text.line(call.span.start);
-            sinks.push(Sink { found, at: Some((text.path.clone(), line)) });
+            sinks.push(Sink { found, at: Some(text.place(call.span.start)) });
         }
     }
     sinks
@@ -282,11 +280,10 @@ fn synthetic_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
                 lines.len(),
                 lines.join(", ")
             );
-            let place = Some((module.path.clone(), first.line));
+            let place = Some((first.file.clone(), first.line));
             found = PossibleValues::doubt(Refusal { message, at: place });
         }
-        let line = module.line(one.span.start);
-        sinks.push(Sink { found, at: Some((module.path.clone(), line)) });
+        sinks.push(Sink { found, at: Some(module.place(one.span.start)) });
     }
     sinks
 }
@@ -313,7 +310,7 @@ fn loaders(tracer: &Tracer<'_>) -> Vec<Sink> {
             }
             let place = Place { module, span: call.span.clone() };
             found = found.or(tracer.trace(&place, &[Step::Batch]));
-            at.get_or_insert((text.path.clone(), text.line(call.span.start)));
+            at.get_or_insert(text.place(call.span.start));
         }
     }
     vec![Sink { found, at }]

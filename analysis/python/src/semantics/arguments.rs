@@ -89,10 +89,8 @@ fn text_as_number(tracer: &Tracer<'_>, place: &Place) -> PossibleValues {
     });
     match number {
         Some((span, value)) => {
-            let line = module.line(span.start);
             let text = super::trace::one_line(module.text(&place.span));
-            let file = module.path.clone();
-            let number = super::trace::Number { file, span, line, value, text, refusal: None };
+            let number = super::trace::Number::new(module, span, value, text);
             PossibleValues { numbers: vec![number], ..PossibleValues::default() }
         }
         None => tracer.trace(place, &[]),

@@ -28,18 +28,9 @@ pub(super) fn environment(
     match inner.and_then(|inner| Some((inner, literal::whole(module.text(&inner.byte_range()))?))) {
         Some((inner, value)) => {
             let mut found = tracer.number(place, default, default);
-            let line = module.line(inner.start_byte());
             let text = super::trace::one_line(module.text(&place.span));
-            let file = module.path.clone();
-            let span = inner.byte_range();
-            found.numbers.push(super::trace::Number {
-                file,
-                span,
-                line,
-                value,
-                text,
-                refusal: None,
-            });
+            let number = super::trace::Number::new(module, inner.byte_range(), value, text);
+            found.numbers.push(number);
             found
         }
         None => tracer.part(place, default, &[]),

@@ -22,6 +22,7 @@ pub mod literal;
 pub mod module;
 mod names;
 mod objects;
+pub mod parts;
 pub mod project;
 mod refusal;
 pub mod synthetic;

@@ -5,10 +5,13 @@
 
 use crate::syntax::kind::Kind;
 use std::ops::Range;
+use std::sync::Arc;
 
 use tree_sitter::{Node, Tree};
 
+use super::Project;
 use super::arena::Arena;
+use super::parts::{Part, code_of_notebook, is_notebook};
 use crate::SourceIndex;
 use crate::syntax::imports::{Import, imports};
 
@@ -114,12 +117,15 @@ pub struct Loop {
     pub function: Option<usize>,
 }
 
-/// A file and its definitions.
+/// A file or a notebook, and its definitions.
 #[derive(Debug)]
 pub struct Module {
     /// Relative to the project, with `/` as separator.
     pub path: String,
+    /// The text; of a notebook the code of all cells.
     pub index: SourceIndex,
+    /// The file, or the cells of the notebook.
+    pub parts: Vec<Part>,
     pub functions: Arena<Function>,
     pub classes: Arena<Class>,
     pub assignments: Vec<Assignment>,
@@ -133,12 +139,32 @@ pub struct Module {
 
 impl Module {
     /// Parses a file.
-    pub fn new(path: &str, text: std::sync::Arc<str>) -> Module {
+    pub fn new(path: &str, text: Arc<str>) -> Module {
         let index = SourceIndex::new(text);
+        let part = Part {
+            path: path.to_owned(),
+            span: 0..index.text().len(),
+            lines_before: 0,
+            fingerprint: index.lines().checksums().to_vec(),
+        };
+        Module::of_parts(path, index, vec![part])
+    }
+
+    /// Reads and parses a file or notebook of a project.
+    pub fn read(project: &dyn Project, path: &str) -> Option<Module> {
+        if !is_notebook(path) {
+            return Some(Module::new(path, project.text(path)?));
+        }
+        let (code, parts) = code_of_notebook(project, path)?;
+        Some(Module::of_parts(path, SourceIndex::new(code), parts))
+    }
+
+    fn of_parts(path: &str, index: SourceIndex, parts: Vec<Part>) -> Module {
         let imports = imports(&index);
         let mut module = Module {
             path: path.to_owned(),
             index,
+            parts,
             functions: Arena::default(),
             classes: Arena::default(),
             assignments: Vec::new(),
@@ -161,6 +187,33 @@ impl Module {
     /// The 1-based line of an offset.
     pub fn line(&self, offset: usize) -> u32 {
         self.index.lines().line_of(offset)
+    }
+
+    /// The file that an offset is in.
+    pub fn part_at(&self, offset: usize) -> Option<&Part> {
+        let after = self.parts.partition_point(|part| part.span.start <= offset);
+        self.parts.get(after.checked_sub(1)?).filter(|part| part.has_offset(offset))
+    }
+
+    /// The file and the 1-based line in it that an offset is on.
+    pub fn place(&self, offset: usize) -> (String, u32) {
+        self.place_of_line(self.line(offset))
+    }
+
+    /// The file of a line, and the line in it.
+    pub fn place_of_line(&self, line: u32) -> (String, u32) {
+        let after = self.parts.partition_point(|part| part.lines_before < line);
+        let part = after.checked_sub(1).and_then(|at| self.parts.get(at));
+        match part.filter(|part| part.has_line(line)) {
+            Some(part) => (part.path.clone(), line - part.lines_before),
+            None => (self.path.clone(), line),
+        }
+    }
+
+    /// The place of an offset for a person: `train.py:12`.
+    pub fn described(&self, offset: usize) -> String {
+        let (file, line) = self.place(offset);
+        format!("{file}:{line}")
     }
 
     /// The node with this byte range; the outermost one if there are several.

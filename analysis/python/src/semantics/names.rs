@@ -233,7 +233,7 @@ impl Tracer<'_> {
         let written = text.text(&one.value).replace('\'', "\"");
         let from_itself = one.is_augmented || written.contains(one.target.as_str());
         if is_undecided && from_itself {
-            let (file, line) = (text.path.clone(), text.line(one.at.start));
+            let (file, line) = text.place(one.at.start);
             let message = format!("{CHANGED_IN_A_BRANCH}, {file}:{line} changes it");
             return PossibleValues::doubt(Refusal { message, at: Some((file, line)) });
         }

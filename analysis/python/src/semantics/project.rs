@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Entry;
 use super::arena::Arena;
 use super::module::Module;
+use super::parts::Part;
 
 /// The files of a project.
 pub trait Project: Sync {
@@ -71,13 +72,18 @@ impl Modules {
         if self.by_path.contains_key(path) || self.all.len() >= MAX_FILES {
             return;
         }
-        let Some(text) = project.text(path) else { return };
-        *bytes = bytes.saturating_add(text.len());
+        let Some(module) = Module::read(project, path) else { return };
+        *bytes = bytes.saturating_add(module.index.text().len());
         if *bytes > MAX_BYTES {
             return;
         }
         self.by_path.insert(path.to_owned(), self.all.len());
-        self.all.push(Module::new(path, text));
+        self.all.push(module);
+    }
+
+    /// The module that a file belongs to, and the file in it.
+    pub fn file(&self, path: &str) -> Option<(usize, &Part)> {
+        file(&self.all, path)
     }
 
     /// Whether even the entry is missing.
@@ -120,6 +126,13 @@ impl Modules {
         });
         both.collect()
     }
+}
+
+/// The module that a file belongs to, and the file in it.
+pub fn file<'m>(modules: &'m Arena<Module>, path: &str) -> Option<(usize, &'m Part)> {
+    let all = modules.iter().enumerate();
+    all.flat_map(|(at, module)| module.parts.iter().map(move |part| (at, part)))
+        .find(|(_, part)| part.path == path)
 }
 
 /// `a/b` for `a/b/c.py`; empty for a file in the root.

@@ -49,6 +49,16 @@ pub struct Number {
     pub refusal: Option<String>,
 }
 
+impl Number {
+    /// The number at a byte range of a module.
+    pub(super) fn new(module: &Module, span: Span, value: u64, text: String) -> Number {
+        let (file, line) = module.place(span.start);
+        let start = module.part_at(span.start).map_or(0, |part| part.span.start);
+        let span = span.start - start..span.end.saturating_sub(start);
+        Number { file, span, line, value, text, refusal: None }
+    }
+}
+
 /// A constant that is not a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Constant {
@@ -143,7 +153,7 @@ impl<'a> Tracer<'a> {
     /// A refusal about a place.
     pub fn refusal(&self, place: &Place, message: impl Into<String>) -> Refusal {
         let module = &self.modules[place.module];
-        let at = (module.path.clone(), module.line(place.span.start));
+        let at = module.place(place.span.start);
         Refusal { message: format!("{}:{} {}", at.0, at.1, message.into()), at: Some(at) }
     }
 
@@ -270,9 +280,7 @@ impl<'a> Tracer<'a> {
         let module = &self.modules[place.module];
         let Some(value) = literal::folded(module, node) else { return PossibleValues::default() };
         let span = node.byte_range();
-        let text = with_name(module, shown);
-        let line = module.line(span.start);
-        let number = Number { file: module.path.clone(), span, line, value, text, refusal: None };
+        let number = Number::new(module, span, value, with_name(module, shown));
         PossibleValues { numbers: vec![number], ..PossibleValues::default() }
     }
 

@@ -2,6 +2,7 @@
 //! lines from another version of the file.
 
 pub mod anchor;
+pub mod cell_magics;
 pub mod expression_label;
 pub mod imports;
 pub mod index;

@@ -43,6 +43,13 @@ pub fn training_script(index: &SourceIndex) -> TrainingScript {
     ProgramOutline::of(index).judge()
 }
 
+/// Scores a cell of a notebook. An earlier cell imports PyTorch.
+pub fn training_cell(index: &SourceIndex) -> TrainingScript {
+    let mut outline = ProgramOutline::of(index);
+    outline.imports_torch = true;
+    outline.judge()
+}
+
 impl ProgramOutline {
     /// Scores the file, without the project's other files.
     pub fn judge(&self) -> TrainingScript {

@@ -33,6 +33,10 @@ _PYTHON_CELLS = {"time", "timeit", "capture", "prun", "python", "python3", "ridg
 # `%time`, `!ls`, `?name`, with the indentation before them.
 _MAGIC = re.compile(r"^(\s*)(%{1,2}|!{1,2}|\?{1,2})\s*(.*)$")
 _HELP = re.compile(r"^(\s*)[\w.*]+\?{1,2}\s*$")
+# IPython carries these out without a mark before them.
+_BARE_COMMAND = re.compile(r"^(\s*)(pip|conda|mamba|uv|ls|cat|mkdir|rm) (\w|[./~]|-[^ ])")
+# `-n 10 -r3 ` in `%timeit -n 10 -r3 f(x)`.
+_TIMEIT_OPTIONS = re.compile(r"^(-([nrp] ?\S+|\S+)\s+)+")
 _TOP_LEVEL_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -160,7 +164,8 @@ def _replaced(line: str) -> tuple[str | None, bool]:
             return f"{indent}pass", True
         magic, _, argument = rest.partition(" ")
         if mark == "%" and magic in ("time", "timeit"):
-            return f"{indent}{argument.strip() or 'pass'}", False
+            statement = _TIMEIT_OPTIONS.sub("", argument.strip() + " ").strip()
+            return f"{indent}{statement or 'pass'}", False
         if mark.startswith("%"):
             call = f"get_ipython().run_line_magic({magic!r}, {argument.strip()!r})"
             return indent + call, False
@@ -172,6 +177,8 @@ def _replaced(line: str) -> tuple[str | None, bool]:
         return f"{target}= {'[]' if mark == '!' else 'None'}", True
     if found := _HELP.match(line):
         return f"{found[1]}pass", False
+    if found := _BARE_COMMAND.match(line):
+        return f"{found[1]}pass", True
     return None, False
 
 

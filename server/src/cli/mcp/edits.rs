@@ -7,6 +7,7 @@ use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::present::patch::unified_diff;
 use ridgeline_analysis::python::SourceIndex;
+use ridgeline_analysis::python::semantics::parts::notebook_of;
 use ridgeline_analysis::python::semantics::{Entry, Project as _};
 
 use crate::batch::Sources;
@@ -61,7 +62,12 @@ impl Program {
         let request = Request { kind, lines, count: Some(worker_count()) };
         let made = rewrites(&self.sources, &self.entry, &[request]).pop();
         match made {
-            Some(Ok(Rewrite { files, notes, .. })) => {
+            Some(Ok(Rewrite { files, mut notes, .. })) => {
+                if let Some(cell) = files.iter().find(|file| notebook_of(&file.path).is_some()) {
+                    let note = "is a code cell of a notebook: edit that cell, because Git cannot \
+                                apply the patch";
+                    notes.push(format!("{} {note}", cell.path));
+                }
                 let patches = files.iter().filter_map(|file| {
                     let text = self.sources.text(&file.path)?;
                     Some(unified_diff(file, &text))

@@ -64,6 +64,9 @@ impl TargetLines<'_> {
         let text = program.module(module);
         let lines = text.line(node.start_byte())..=text.line(node.end_byte().saturating_sub(1));
         self.is_empty()
-            || self.0.iter().any(|(path, line)| *path == text.path && lines.contains(line))
+            || text.parts.iter().any(|part| {
+                let here = self.0.iter().filter(|(path, _)| *path == part.path);
+                here.into_iter().any(|(_, line)| lines.contains(&part.line_in_module(*line)))
+            })
     }
 }
