@@ -180,6 +180,11 @@ pub(crate) const TABLE: &[Setting] = &[
         "Hide memory code lenses of lines below this share of peak memory (0 to 1).",
     ),
     row(
+        "codeLens.minimumCapacityShare",
+        "0.01",
+        "Hide memory code lenses of lines below this share of the device's memory (0 to 1).",
+    ),
+    row(
         "codeLens.minimumScopeShare",
         "0.01",
         "Hide code lenses of functions and classes below this share of the iteration time (0 to 1).",
@@ -276,6 +281,7 @@ impl Settings {
         };
         let lenses = LensOptions {
             min_memory_share: reader.share("codeLens.minimumMemoryShare"),
+            min_capacity_share: reader.share("codeLens.minimumCapacityShare"),
             min_scope_share: reader.share("codeLens.minimumScopeShare"),
             memory: reader.switch("codeLens.memory"),
             scopes: reader.switch("codeLens.scopes"),

@@ -19,7 +19,7 @@ fn notebook(cells: &[&str]) -> String {
 const CELLS: [&str; 4] = [
     "import torch\n%matplotlib inline\n!pip list",
     "model = torch.nn.Linear(64, 64)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
-    "%%time\nfor step in range(200):\n    loss = model(torch.ones(8, 64)).sum()\n    loss.backward()\n    optimizer.step()",
+    "%%time\ntotal = 0\nfor step in range(200):\n    loss = model(torch.ones(8, 64)).sum()\n    loss.backward()\n    optimizer.step()\n    total += loss",
     "raise SystemExit('the loop is not the last cell')",
 ];
 
@@ -39,8 +39,14 @@ fn the_cells_of_a_notebook_are_one_program() {
     let has = |line: u64| {
         lines.iter().any(|entry| entry["file"] == "train.ipynb#3" && entry["line"] == line)
     };
-    assert!(has(3) && has(4) && has(5), "{lines:?}");
+    assert!(has(4) && has(5) && has(6), "{lines:?}");
     assert_eq!(json["iteration"]["loop"]["file"], "train.ipynb#3");
+    // The rules read the cells as one program.
+    let findings = json["findings"].as_array().expect("findings");
+    let kept = findings.iter().find(|finding| finding["rule"] == "graph-kept");
+    let kept = kept.unwrap_or_else(|| panic!("{findings:#?}"));
+    assert_eq!((&kept["file"], &kept["line"]), (&json!("train.ipynb#3"), &json!(7)));
+    assert_eq!(kept["fix"], "detach-accumulated");
     let notes = json["notes"].to_string();
     assert!(notes.contains("cell 1: !pip list"), "{notes}");
     assert_eq!(std::fs::read_to_string(sandbox.project().join("train.ipynb")).expect("it"), text);

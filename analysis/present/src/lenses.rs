@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::headline::{headline, with_provenance};
-use super::hints::encloses_all_phases;
 use super::share::{share, share_of_peak};
 use crate::cost_map::CostMap;
 use ridgeline_base::units;
@@ -35,6 +34,9 @@ pub struct Lens {
 pub struct LensOptions {
     /// Lines that hold less than this share of the peak, 0 to 1, have no lens.
     pub min_memory_share: f64,
+    /// Lines that hold less than this share of the device's memory, 0 to 1, have no lens: a peak far
+    /// below the capacity needs no attention.
+    pub min_capacity_share: f64,
     /// Functions and classes below this share of the iteration, 0 to 1, have no lens.
     pub min_scope_share: f64,
     /// Whether the memory of lines is shown.
@@ -55,6 +57,7 @@ impl Default for LensOptions {
     fn default() -> LensOptions {
         LensOptions {
             min_memory_share: 0.05,
+            min_capacity_share: 0.01,
             min_scope_share: 0.01,
             memory: true,
             scopes: true,
@@ -151,7 +154,6 @@ impl LensBuilder<'_> {
     fn scopes(&mut self, profile: &Profile, costs: &CostMap, options: &LensOptions) {
         for cost in &costs.scopes {
             let share = share(&cost.total_time, profile);
-            let memory = share_of_peak(cost.total_memory.total(), profile);
             let mut parts = Vec::new();
             if share >= options.min_scope_share {
                 let time = units::duration(cost.total_time.total());
@@ -159,7 +161,8 @@ impl LensBuilder<'_> {
             }
             // A function without time, typically `__init__`, would only repeat the memory of its
             // class.
-            if memory >= options.min_memory_share && (cost.is_class || !parts.is_empty()) {
+            let is_own = cost.is_class || !parts.is_empty();
+            if is_own && holds_much(&cost.total_memory, profile, options) {
                 let bytes = units::bytes(cost.total_memory.total() as f64);
                 parts.push(format!("{bytes} of peak memory"));
             }
@@ -168,27 +171,23 @@ impl LensBuilder<'_> {
         }
     }
 
-    /// Adds the memory of lines: if a line creates modules, what those own and allocated, otherwise
-    /// what the line allocated.
+    /// Adds the memory that lines allocated themselves, so that no memory is shown twice.
     fn memory(&mut self, profile: &Profile, costs: &CostMap, options: &LensOptions) {
-        let holds_much = |memory: &MemoryByKind| {
-            share_of_peak(memory.total(), profile) >= options.min_memory_share
-        };
-        for cost in costs.definitions.iter().filter(|cost| holds_much(&cost.memory)) {
-            let title = with_provenance(kinds(&cost.memory), cost.provenance);
-            self.add(cost.first_line, title, None, cost.provenance);
-        }
-        for cost in costs.statements.iter().filter(|cost| holds_much(&cost.total_memory)) {
-            let is_known = costs
-                .definition_on_line(cost.first_line)
-                .is_some_and(|cost| holds_much(&cost.memory));
-            if is_known || encloses_all_phases(profile, costs, cost) {
-                continue;
+        for cost in &costs.statements {
+            if holds_much(&cost.self_memory, profile, options) {
+                let title = with_provenance(kinds(&cost.self_memory), cost.provenance);
+                self.add(cost.first_line, title, None, cost.provenance);
             }
-            let title = with_provenance(kinds(&cost.total_memory), cost.provenance);
-            self.add(cost.first_line, title, None, cost.provenance);
         }
     }
+}
+
+/// Whether memory is a large enough share of the peak, and of the device's memory if that is known.
+fn holds_much(memory: &MemoryByKind, profile: &Profile, options: &LensOptions) -> bool {
+    let bytes = memory.total();
+    let capacity = profile.memory.capacity_bytes.map_or(0.0, |capacity| capacity as f64);
+    share_of_peak(bytes, profile) >= options.min_memory_share
+        && bytes as f64 >= options.min_capacity_share * capacity
 }
 
 /// `activations 86 MB · weights 9 MB`: the largest kinds, without negligible ones.
@@ -235,18 +234,15 @@ mod tests {
     #[test]
     fn headline_memory_and_totals() {
         check(
-            &LensOptions::default(),
+            &LensOptions { min_capacity_share: 0.0, ..LensOptions::default() },
             expect![[r#"
                 ‹85 ms · 85% · 99 MB of peak memory›  class Net(nn.Module):
-                ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
                 ‹60 ms · 60% · 84 MB of peak memory›  def forward(self, x):
                 ‹activations 80 MB›  x = torch.relu(self.conv(x))
                 ‹93.2 ms · 93% · 90 MB of peak memory›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
                 ‹profile› [ridgeline.profile]  for x, y in loader:
-                ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
                 ‹93.2 ms · 93% · 99 MB of peak memory›  def main():
-                ‹activations 90 MB · weights 9.0 MB›  model = Net()
             "#]],
         );
     }
@@ -256,16 +252,26 @@ mod tests {
         check(
             &LensOptions { one_per_line: true, panel: true, ..LensOptions::default() },
             expect![[r#"
-                ‹85 ms · 85% · 99 MB of peak memory›  class Net(nn.Module):
-                ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
-                ‹60 ms · 60% · 84 MB of peak memory›  def forward(self, x):
-                ‹activations 80 MB›  x = torch.relu(self.conv(x))
-                ‹93.2 ms · 93% · 90 MB of peak memory›  def train(model, loader, optimizer):
+                ‹85 ms · 85%›  class Net(nn.Module):
+                ‹60 ms · 60%›  def forward(self, x):
+                ‹93.2 ms · 93%›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
-                ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
-                ‹93.2 ms · 93% · 99 MB of peak memory›  def main():
-                ‹activations 90 MB · weights 9.0 MB›  model = Net()
+                ‹93.2 ms · 93%›  def main():
             "#]],
+        );
+    }
+
+    #[test]
+    fn memory_far_below_the_capacity() {
+        check(
+            &LensOptions { profile: false, ..LensOptions::default() },
+            expect![[r#"
+            ‹85 ms · 85%›  class Net(nn.Module):
+            ‹60 ms · 60%›  def forward(self, x):
+            ‹93.2 ms · 93%›  def train(model, loader, optimizer):
+            ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB›  for x, y in loader:
+            ‹93.2 ms · 93%›  def main():
+        "#]],
         );
     }
 

@@ -60,7 +60,12 @@ pub(crate) fn present_everything(
         offsets.extend([remark.span.start, remark.span.end]);
     }
     let training = ridgeline_python::training_script(index);
-    let options = lenses::LensOptions { min_memory_share: 0.0, panel: true, ..Default::default() };
+    let options = lenses::LensOptions {
+        min_memory_share: 0.0,
+        min_capacity_share: 0.0,
+        panel: true,
+        ..Default::default()
+    };
     for lens in lenses::lenses(Some((profile, costs)), index, || &training, &options) {
         offsets.extend([lens.span.start, lens.span.end]);
     }

@@ -75,6 +75,19 @@ await session({ home, trusted: true, viewport: { width: 1280, height: 1100 } }, 
     await window.picture("notebook-hover");
   });
 
+  await step(window, "a fix in one cell edits another", async () => {
+    await page.locator(".notebook-editor .view-line", { hasText: "for step in range" }).first().click();
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Control+.");
+    const fix = page.locator(".action-widget .monaco-list-row", { hasText: "compile the model" }).first();
+    await fix.waitFor();
+    await window.picture("notebook-fixes");
+    await fix.click();
+    await page.locator(".notebook-editor .view-line", { hasText: "net = torch.compile(net)" }).first().waitFor();
+    await window.picture("notebook-fixed");
+    await page.keyboard.press("Control+z");
+  });
+
   await step(window, "costs follow a cell that moves", async () => {
     await page.locator(".notebook-editor .view-line", { hasText: "cross_entropy" }).first().click();
     await page.keyboard.press("Escape");

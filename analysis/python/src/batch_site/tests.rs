@@ -83,3 +83,21 @@ for x, y in loader:
     loss.backward()
     optimizer.step()
 ";
+
+#[test]
+fn the_cell_of_a_notebook() {
+    let cells = [
+        "!pip install torch\nfrom torch.utils.data import DataLoader",
+        "BATCH = 32",
+        "loader = DataLoader(data, batch_size=BATCH)",
+        "for x in loader:\n    loss = model(x).sum()\n    loss.backward()\n    optimizer.step()",
+    ];
+    let texts: HashMap<String, Arc<str>> = (1..)
+        .zip(cells)
+        .map(|(number, cell): (u32, &str)| (format!("a.ipynb#{number}"), cell.into()))
+        .collect();
+    let entry = Entry { path: "a.ipynb".to_owned(), ..Entry::default() };
+    let site = batch_site(&texts, &entry).expect("a batch size");
+    assert_eq!((site.file.as_str(), site.line, site.value), ("a.ipynb#2", 1, 32));
+    assert_eq!(site.span, 8..10);
+}
