@@ -83,6 +83,13 @@ impl Sources {
         notebooks.get(notebook)?.get(number - 1).cloned()
     }
 
+    /// All code cells of the notebook of a cell, with their paths. None for other files.
+    pub(crate) fn cells_beside(&self, path: &str) -> Vec<(String, Arc<str>)> {
+        let Some(notebook) = notebook_of(path) else { return Vec::new() };
+        let named = (1..=MAX_CELLS).map(|number| format!("{notebook}#{number}"));
+        named.map_while(|path| Some((path.clone(), self.text(&path)?))).collect()
+    }
+
     fn read(&self, path: &str) -> Option<Arc<str>> {
         let file = self.resolve(path)?;
         if let Some(open) = self.open.get(&file) {

@@ -13,10 +13,12 @@ use crate::config::SideEffects;
 
 mod analyze;
 mod annotate;
+mod apply;
 mod check;
 mod compare;
 mod demo;
 mod doctor;
+mod edits;
 #[cfg(feature = "evaluate")]
 mod evaluate;
 mod exit;
@@ -225,6 +227,13 @@ struct WhatifArgs {
     /// are changed.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     measure: Vec<String>,
+    /// Show the edits of these optimizations, or of the fixes of findings, as one patch. In a terminal,
+    /// asks whether to write them.
+    #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with_all = ["only", "measure", "json"])]
+    apply: Vec<String>,
+    /// Write the changes of `--apply` without asking.
+    #[arg(long, requires = "apply")]
+    yes: bool,
     /// Memory limit for combinations, such as `16 GB`; by default, the device memory.
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,

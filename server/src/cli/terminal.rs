@@ -1,6 +1,6 @@
 //! Terminal output: colors only in terminals, and a temporary progress bar on standard error.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
@@ -66,6 +66,16 @@ impl Terminal {
     pub(super) fn note(&self, text: &str) {
         // A closed standard error is ignored.
         let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+    }
+
+    /// Asks a question that is answered with yes or no; no is the default.
+    pub(super) fn asks(&self, question: &str) -> bool {
+        let mut out = io::stderr().lock();
+        // A closed standard error is ignored.
+        let _ = write!(out, "{question} [y/N] ").and_then(|()| out.flush());
+        let mut answer = String::new();
+        let read = io::stdin().lock().take(100).read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
     /// A spinner with a message for work of unknown length. Hidden if standard error is not a

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::WhatifArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{output_file, profile, recorded, run};
+use super::{apply, output_file, profile, recorded, run};
 use crate::config::Size;
 use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::{Profiled, ProgressEvent};
@@ -25,6 +25,10 @@ use crate::what_if::{self, pairs};
 /// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
     // Report a misspelled name before anything runs.
+    let to_apply = apply::kinds(&args.apply)?;
+    if !to_apply.is_empty() {
+        return apply::run(args, &to_apply, terminal);
+    }
     let mut wanted = chosen(&args.only)?;
     let to_measure = measurable(&args.measure)?;
     if !wanted.is_empty() {

@@ -7,7 +7,6 @@
 
 mod arguments;
 mod consent;
-mod edits;
 mod progress;
 mod tools;
 

@@ -21,6 +21,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, tool, tool_handler, tool_router};
 
+use super::super::edits::Program;
 use super::super::exit::Failure;
 use super::super::latest::{Latest, Target};
 use super::super::{compare as runs, predict, profile, run, whatif};
@@ -28,7 +29,6 @@ use super::arguments::{
     CompareArgs, CostsArgs, LineArgs, OptimizationArgs, PredictArgs, ProfileArgs, ProjectArgs,
 };
 use super::consent::{Consent, ConsentError, Reply};
-use super::edits::Program;
 use super::progress;
 use crate::config::DeviceChoice;
 use crate::documents::real_path;

@@ -1,0 +1,117 @@
+//! `ridgeline whatif --apply NAME`: shows edits as a patch, and writes them if the user agrees.
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use anstyle::{AnsiColor, Style};
+use ridgeline_analysis::base::printable::printable;
+use ridgeline_analysis::optimize::rewrite::EditKind;
+use ridgeline_analysis::present::patch::unified_diff;
+
+use super::WhatifArgs;
+use super::edits::{EditedFile, Program};
+use super::exit::Failure;
+use super::terminal::Terminal;
+use super::{profile, run};
+use crate::notebook;
+use crate::pipeline::{self, Pipeline};
+
+/// The edits with these names.
+pub(super) fn kinds(names: &[String]) -> Result<Vec<EditKind>, Failure> {
+    let kind = |name: &String| {
+        EditKind::from_name(name).ok_or_else(|| {
+            let all = EditKind::ALL.into_iter().chain(EditKind::FIXES);
+            let known: Vec<&str> = all.map(EditKind::name).collect();
+            Failure::usage(
+                format!("`{name}` has no automatic edit"),
+                format!("Optimizations and fixes that have one: {}", known.join(", ")),
+            )
+        })
+    };
+    names.iter().map(kind).collect()
+}
+
+/// Applies edits one after the other. The program is run first if it was not profiled before.
+pub(super) fn run(
+    args: &WhatifArgs,
+    kinds: &[EditKind],
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let path = profile::absolute(profile::named(args.path.as_deref()))?;
+    if pipeline::is_recording(&path) {
+        return Err(Failure::usage(
+            "`--apply` cannot be used with a recording: there is no program to edit",
+            "Pass the recorded script instead",
+        ));
+    }
+    let request = profile::request(args.path.as_deref(), None, &args.run)?;
+    let pipeline = Pipeline::new(run::open_store()?);
+    let profiled = run::block_on(|cancel| async move {
+        let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
+        run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await
+    })??;
+    let program = Program::of(&profiled).map_err(|why| Failure::failed(why, ""))?;
+    let (files, notes) = program.apply(kinds).map_err(|why| Failure::failed(why, ""))?;
+    let patch: String =
+        files.iter().map(|file| unified_diff(&file.edits(), &file.before)).collect();
+    let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    terminal.print(&if io::stdout().is_terminal() {
+        let shown = printable(&patch);
+        if terminal.colors() { colored(&shown) } else { shown.into_owned() }
+    } else {
+        patch
+    })?;
+    notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    let agrees = args.yes || (is_interactive && terminal.asks("Write these changes?"));
+    if !agrees {
+        let how = if is_interactive { "" } else { ". Add `--yes` to write the changes" };
+        terminal.note(&format!("No file was changed{how}"));
+        return Ok(());
+    }
+    write(&profiled.real_root, &files)?;
+    let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    terminal.note(&format!("Changed {}", names.join(", ")));
+    Ok(())
+}
+
+/// Colors the lines of a patch.
+fn colored(patch: &str) -> String {
+    let line = |line: &str| {
+        let style = match line.as_bytes().first() {
+            _ if line.starts_with("+++") || line.starts_with("---") => Style::new().bold(),
+            Some(b'+') => AnsiColor::Green.on_default(),
+            Some(b'-') => AnsiColor::Red.on_default(),
+            _ => Style::new(),
+        };
+        format!("{style}{line}{style:#}\n")
+    };
+    patch.lines().map(line).collect()
+}
+
+/// Writes all files if none has changed since it was read.
+fn write(root: &Path, files: &[EditedFile]) -> Result<(), Failure> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for file in files {
+        let path = root.join(&file.path);
+        if let Some((notebook, number)) = notebook::cell_of(&path) {
+            let name = notebook.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Err(Failure::failed(
+                format!("the change is in code cell {number} of {name}, and no file was changed"),
+                "Open the notebook in an editor, where the same edit is a code action",
+            ));
+        }
+        if fs::read_to_string(&path).ok().as_deref() != Some(&*file.before) {
+            return Err(Failure::failed(
+                format!("{} has just changed, and no file was changed", file.path),
+                "Try again",
+            ));
+        }
+        paths.push(path);
+    }
+    for (path, file) in paths.iter().zip(files) {
+        fs::write(path, &file.after)
+            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.path), ""))?;
+    }
+    Ok(())
+}
