@@ -163,3 +163,68 @@ fn measuring_leaves_the_script_unchanged() {
     let result = whatif(&sandbox, &arguments).exits_with(0);
     assert_eq!(document(&result)["accuracy"]["pairs"], 2);
 }
+
+/// A script whose optimizer is not fused, and that keeps the graph of every loss.
+const SCRIPT: &str = "\
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+total = 0
+for step in range(100):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8)).sum()
+    loss.backward()
+    optimizer.step()
+    total += loss
+";
+
+#[test]
+fn edits_are_shown_and_written_on_request() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", SCRIPT);
+    let python = python.to_str().expect("a path");
+    let own = |more: &[&'static str]| {
+        let names = ["train.py", "--apply", "foreach-optimizer", "detach-accumulated"];
+        let mut arguments: Vec<&str> = names.to_vec();
+        arguments.extend(["--python", python, "--device", "cpu"]);
+        arguments.extend(more);
+        whatif(&sandbox, &arguments)
+    };
+    let text = || std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
+    // Without a terminal: only the patch.
+    let shown = own(&[]).exits_with(0).stderr_contains("No file was changed. Add `--yes`");
+    assert_eq!(
+        shown.stdout,
+        "\
+--- a/train.py
++++ b/train.py
+@@ -1,10 +1,10 @@
+ import torch
+ model = torch.nn.Linear(8, 8)
+-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
++optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
+ total = 0
+ for step in range(100):
+     optimizer.zero_grad()
+     loss = model(torch.ones(4, 8)).sum()
+     loss.backward()
+     optimizer.step()
+-    total += loss
++    total += loss.detach()
+"
+    );
+    assert_eq!(text(), SCRIPT);
+    own(&["--yes"]).exits_with(0).stderr_contains("Changed train.py");
+    let edited =
+        SCRIPT.replace("lr=0.1", "lr=0.1, foreach=True").replace("+= loss", "+= loss.detach()");
+    assert_eq!(text(), edited);
+    own(&["--yes"]).exits_with(1).stderr_contains("foreach-optimizer: already applied");
+    assert_eq!(text(), edited);
+    whatif(&sandbox, &["train.py", "--apply", "faster"])
+        .exits_with(2)
+        .stderr_contains("`faster` has no automatic edit")
+        .stderr_contains("detach-accumulated");
+    whatif(&sandbox, &[&conv(), "--apply", "compile"]).exits_with(2).stderr_contains("recording");
+    whatif(&sandbox, &["train.py", "--yes"]).exits_with(2);
+}
