@@ -80,7 +80,13 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
   }
   const train = add(lines, "train.py", "", -1, 22 * MS, 6e8, [0.1, 0.1, 0.4, 0.4, 0], null, null);
   const step = add(lines, "train_step", "", train, 22 * MS, 6e8, [0.1, 0.1, 0.4, 0.4, 0], 5, null);
-  add(lines, "58", "loss = F.cross_entropy(logits, targets)", step, 6 * MS, 3e8, both, 5, { file: 1, line: 58 });
+  const loss = add(lines, "58", "loss = F.cross_entropy(logits, targets)", step, 6 * MS, 3e8, both, 5, { file: 1, line: 58 });
+  lines[loss].parts = [
+    { kind: "expression", name: "F.cross_entropy(…)", time_ns: 4.5 * MS, place: { file: 1, line: 58 } },
+    { kind: "expression", name: "logits / 2", time_ns: 1.5 * MS, place: { file: 1, line: 58 } },
+    { kind: "caller", name: "train.py:80", time_ns: 4 * MS, place: { file: 1, line: 80 } },
+    { kind: "caller", name: "train.py:83", time_ns: 2 * MS, place: { file: 1, line: 83 } },
+  ];
   add(lines, "60", "loss.backward()", step, 9 * MS, 0, [0, 0, 1, 0, 0], 5, { file: 1, line: 60 });
   add(lines, "61", "optimizer.step()", step, 5 * MS, 3e8, [0, 0, 0, 1, 0], 5, { file: 1, line: 61 });
   add(lines, "55", "tokens, targets = next(batches)", step, 2 * MS, 4e6, [1, 0, 0, 0, 0], 5, { file: 1, line: 55 });

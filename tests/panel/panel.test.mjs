@@ -201,6 +201,18 @@ describe("the panel", { skip: found.reason }, () => {
       await waitUntil(() => lastHighlight().body.file === null, "the mark to be taken away");
     }));
 
+  test("divides a line by its expressions and by its callers, which can be opened", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.getByRole("radio", { name: "Line" }).check();
+      // The line spans 74/102 to 80/102.
+      await clickIcicle(page, 77 / 102, 3);
+      const parts = page.locator("#breakdown .parts");
+      assert.match(await parts.innerText(), /on this line\s+F\.cross_entropy\(…\)\s+4\.5 ms\s+75%\s+logits \/ 2\s+1\.5 ms\s+25%/);
+      assert.match(await parts.innerText(), /called from\s+train\.py:80\s+4\.0 ms\s+67%/);
+      await parts.getByRole("button", { name: "train.py:80" }).click();
+      assert.deepEqual((await waitForPosts(site, "jump", 2))[1], { workspace: 0, file: 1, line: 80, generation: 7 });
+    }));
+
   test("shows the editor's message if it could not jump", () =>
     withPanel(browser, documents(), async (page, site) => {
       site.answer = { done: false, message: "No editor shows this workspace." };

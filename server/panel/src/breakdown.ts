@@ -262,7 +262,7 @@ export class BreakdownSection {
     const tree = this.#tree!;
     const node = this.#selected < 0 ? this.#root : this.#selected;
     const place = tree.place(node);
-    showDetail(this.#detail, note(tree, node), place, this.actions);
+    showDetail(this.#detail, note(tree, node), place, this.actions, tree.node(node)?.parts);
   }
 }
 

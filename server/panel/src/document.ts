@@ -62,6 +62,16 @@ export interface CostNode {
   holds: string;
   /** Descriptions of how well it uses the device. */
   facts: string[];
+  /** How the total time of a line divides. */
+  parts: Part[];
+}
+
+/** A part of a line's total time. Parts of different kinds overlap. */
+export interface Part {
+  kind: string;
+  name: string;
+  timeNs: number;
+  place: Place | null;
 }
 
 /** The upper bound of the savings if one cause cost nothing. */
@@ -305,6 +315,12 @@ function readNode(it: Fields, index: number): CostNode {
     place: readPlace(it.place),
     holds: text(it.holds),
     facts: array(it.facts, 20).map(text),
+    parts: list(it.parts, 64).map((part) => ({
+      kind: text(part.kind),
+      name: text(part.name),
+      timeNs: amount(part.time_ns),
+      place: readPlace(part.place),
+    })),
   };
 }
 

@@ -34,6 +34,11 @@ export function fill(target: Element, ...children: Child[]): void {
   append(target, children);
 }
 
+/** Splits a text at its code, which is between backticks: the words and `code` elements. */
+export function coded(text: string): Child[] {
+  return text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 === 0 ? part : element("code", {}, part)));
+}
+
 /** Sets the text only if it changed, so a screen reader does not repeat it. */
 export function write(target: Element, text: string): void {
   if (target.textContent !== text) target.textContent = text;

@@ -1,7 +1,7 @@
 // Costs that belong to no line, and notes on the recording.
 
 import type { Recording } from "./document";
-import { element, fill } from "./dom";
+import { coded, element, fill } from "./dom";
 import { duration, percent } from "./format";
 
 /** Longer lists start collapsed. */
@@ -29,7 +29,7 @@ export function showNotes(root: HTMLElement, recording: Recording): void {
     folded(
       "remarks",
       "Notes",
-      recording.notes.map((note) => element("li", {}, note)),
+      recording.notes.map((note) => element("li", {}, ...coded(note))),
     ),
   );
 }

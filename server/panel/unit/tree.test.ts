@@ -24,6 +24,7 @@ function tree(text: string, whole = 0): Tree {
         place: null,
         holds: "",
         facts: [],
+        parts: [],
       };
     });
   return new Tree(nodes, "time", whole, "iteration");

@@ -110,7 +110,7 @@ async function onProcessor() {
       await page.keyboard.press("Control+b");
       await window.goTo(44, 1);
       await window.lineShows("return self.proj(y)", COST);
-      await page.locator(".codelens-decoration", { hasText: "of peak memory" }).filter({ visible: true }).first().waitFor();
+      await page.locator(".codelens-decoration", { hasText: "%" }).filter({ visible: true }).first().waitFor();
       await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
       copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
     });

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::code::Code;
 use super::tree::{Breakdown, Node, Tree};
-use super::{Place, finite, name, whole};
+use super::{Place, finite, name, parts, whole};
 use crate::explained;
 use crate::lenses::kinds;
 use crate::share::share_of_peak;
@@ -80,6 +80,7 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                 memory_bytes: line.self_memory.total(),
                 phases: phases(&line.self_time),
                 holds: holds(&line.self_memory, profile),
+                parts: parts::of_line(profile, file, line, code),
                 facts: explained::of_part(
                     line.utilization.as_ref(),
                     line.self_time.total(),

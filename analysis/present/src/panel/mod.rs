@@ -13,6 +13,7 @@ mod devices;
 mod findings;
 mod headline;
 mod memory;
+mod parts;
 mod ranks;
 #[cfg(test)]
 mod tests;

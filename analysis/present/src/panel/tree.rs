@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Place;
+use super::parts::Part;
 
 /// The maximum number of nodes in a tree. The cheapest nodes beyond it become self cost of their
 /// parents.
@@ -47,6 +48,9 @@ pub struct Node {
     /// Its utilization of the device, as text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<String>,
+    /// How the total time of a line divides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 /// Builds a tree: each node is added with its self cost.

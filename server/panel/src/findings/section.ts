@@ -1,7 +1,7 @@
 // The findings, most expensive first, each with its line, its cause and the edit that fixes it.
 
 import type { Actions } from "../actions";
-import { button, element, fill, write, type Child } from "../dom";
+import { type Child, button, coded, element, fill, write } from "../dom";
 import { rememberFocus } from "../focus";
 import { counted } from "../format";
 import { placeLink } from "../place_link";
@@ -72,7 +72,7 @@ export class FindingsSection {
         {},
         element("span", { class: "badge" }, cost === null ? "cost unknown" : SEVERITY_WORDS[severity]),
         " ",
-        finding.text,
+        ...coded(finding.text),
       ),
       element(
         "p",
@@ -81,14 +81,14 @@ export class FindingsSection {
         cost === null ? "" : ` · ${cost}`,
         element("span", { class: "quiet" }, ` · ${finding.rule}`),
       ),
-      finding.why !== "" && element("p", { class: "finding-why" }, finding.why),
+      finding.why !== "" && element("p", { class: "finding-why" }, ...coded(finding.why)),
       related.length > 0 && element("ul", { class: "plain finding-related" }, ...related.map((one) => this.#related(one))),
       this.#fix(finding),
     );
   }
 
   #related(one: Finding["related"][number]): HTMLElement {
-    return element("li", {}, placeLink(one.place, one.where, this.actions), ` ${one.text}`);
+    return element("li", {}, placeLink(one.place, one.where, this.actions), " ", ...coded(one.text));
   }
 
   #fix(finding: Finding): Child {

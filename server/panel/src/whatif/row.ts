@@ -1,7 +1,7 @@
 // One optimization in the list: its estimated savings, its lines and its actions.
 
 import type { Actions } from "../actions";
-import { button, element } from "../dom";
+import { coded, button, element } from "../dom";
 import { ago, bytes, duration, moment } from "../format";
 import type { Estimate } from "../values";
 import { measuredSpeedup, speedBar, type Scale } from "./bar";
@@ -134,7 +134,7 @@ function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surrounding
       lines.length > FIRST_LINES && fact("Lines", lineLinks(lines, actions, MOST_LINES)),
       whyNot !== null && fact("No edit", whyNot),
     ),
-    notes.length > 0 && element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note))),
+    notes.length > 0 && element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, ...coded(note)))),
   );
   made.addEventListener("toggle", () => {
     if (made.open) unfolded.add(row.name);
