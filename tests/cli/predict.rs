@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::schema;
 use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, shared_traces};
 
 /// A V100 runs ten large copies. The host launches all of them and waits: memory-bound.
@@ -44,10 +45,14 @@ fn with_copies() -> Sandbox {
     sandbox
 }
 
+fn document(result: &CommandResult) -> Value {
+    let document = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    schema::validate(&document, "predict");
+    document
+}
+
 fn rows(result: &CommandResult) -> Vec<Value> {
-    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
-    assert_eq!(document["schema"], 1);
-    document["predictions"][0]["rows"].as_array().expect("rows").clone()
+    document(result)["predictions"][0]["rows"].as_array().expect("rows").clone()
 }
 
 #[test]
@@ -173,7 +178,7 @@ fn other_batch_sizes_leave_the_script_unchanged() {
     for how in [&["--estimate"][..], &[]] {
         let arguments = [&arguments[..], how, &["--batch-size", "64", "128", "--json", "-"]];
         let result = sandbox.run(&arguments.concat()).exits_with(0);
-        let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+        let document = document(&result);
         let sizes: Vec<&Value> = document["predictions"]
             .as_array()
             .expect("predictions")
@@ -199,7 +204,7 @@ fn a_program_on_a_cpu() {
     let result =
         sandbox.run(&["predict", demo, "--python", python, "--device", "cpu", "--json", "-"]);
     let result = result.exits_with(0);
-    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    let document = document(&result);
     let prediction = &document["predictions"][0];
     assert_eq!(prediction["basis"], "operator costs");
     assert_eq!(prediction["from"], Value::Null);
@@ -238,7 +243,7 @@ fn the_batch_size_that_each_gpu_needs() {
     let arguments = ["predict", "train.py", "--python", python, "--device", "cpu"];
     let gpus = ["--gpu", "T4", "H100-SXM5-80GB"];
     let result = sandbox.run(&[&arguments[..], &gpus, &["--json", "-"]].concat()).exits_with(0);
-    let document: Value = serde_json::from_str(&result.stdout).expect("JSON and nothing else");
+    let document = document(&result);
     let prediction = &document["predictions"][0];
     assert_eq!(prediction["batch_size"], 8, "{}", result.stderr);
     let batch = |name: &str| {
