@@ -63,6 +63,25 @@ fn the_cells_of_a_notebook_are_one_program() {
     assert!(moved.stdout.contains("cell"), "{}", moved.stdout);
 }
 
+/// Jupyter runs a notebook in its own folder.
+#[test]
+fn a_notebook_in_a_subfolder() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let [imports, model, training, _] = CELLS;
+    // What the run writes is discarded, but can be imported.
+    let write = "%%writefile parts.py\nwidth = '64'";
+    let read = "import parts\nwith open('../data/width.txt') as file:\n    assert file.read() == parts.width";
+    sandbox.write("notebooks/train.ipynb", notebook(&[imports, write, read, model, training]));
+    sandbox.write("data/width.txt", "64");
+    let python = python.to_str().expect("a path");
+    let program = ["profile", "notebooks/train.ipynb", "--python", python, "--device", "cpu"];
+    sandbox.run(&program).exits_with(0).stdout_contains("notebooks/train.ipynb#5:5");
+    let found = ["profile", ".", "--python", python, "--device", "cpu"];
+    sandbox.run(&found).exits_with(0).stdout_contains("notebooks/train.ipynb#5:5");
+    assert!(!sandbox.project().join("notebooks/parts.py").exists());
+}
+
 #[test]
 fn a_notebook_that_fails() {
     let Some(python) = python_with_torch() else { return };

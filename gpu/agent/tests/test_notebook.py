@@ -113,6 +113,23 @@ def test_cells_share_their_names(agent: Agent, tmp_path: Path) -> None:
     assert printed == "fast 3 []\nawaited\nTrue None __main__\n__main__ 4\n4\n"
 
 
+def test_a_cell_that_is_written_to_a_file(agent: Agent, tmp_path: Path) -> None:
+    finished, printed = run(
+        agent,
+        tmp_path,
+        "\n%%writefile more.py\nadded = 3\n# 'quoted'",
+        "%%writefile -a more.py\nadded += 1",
+        "from more import added\nprint(added)",
+    )
+    assert finished["outcome"] == "short", printed
+    assert printed == "4\n"
+
+
+def test_what_was_skipped_is_named_when_a_cell_fails(agent: Agent, tmp_path: Path) -> None:
+    _, printed = run(agent, tmp_path, "!wget https://example.com/data", "open('data')")
+    assert "skipped in the notebook: cell 1: !wget https://example.com/data" in printed
+
+
 def test_a_cell_that_fails(agent: Agent, tmp_path: Path) -> None:
     finished, _ = run(agent, tmp_path, "x = 1", "y = 2\nraise ValueError('too few')")
     assert finished["outcome"] == "failed"

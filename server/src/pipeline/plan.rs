@@ -263,7 +263,7 @@ pub(crate) fn plan(
         check_is_script(path)?;
     }
     let overrides = &request.overrides;
-    let own_folder = chosen.module_folder.as_ref();
+    let own_folder = chosen.own_folder.as_ref();
     let working_directory = match (&overrides.working_directory, &config.working_directory) {
         _ if is_typed && chosen.folder.is_some() => chosen.folder.unwrap_or_default(),
         (Some(folder), None) => own_folder.unwrap_or(folder).clone(),

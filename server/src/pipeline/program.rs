@@ -27,8 +27,9 @@ pub(super) struct ChosenProgram {
     pub(super) environment: BTreeMap<String, String>,
     pub(super) launcher: Option<config::Launcher>,
     pub(super) folder: Option<PathBuf>,
-    /// The folder to run in if a script has to run as a module.
-    pub(super) module_folder: Option<PathBuf>,
+    /// The folder that the program has to run in: of a script that runs as a module, and of a notebook,
+    /// which runs in its own folder in Jupyter.
+    pub(super) own_folder: Option<PathBuf>,
     /// Additional folders in which Python looks for modules.
     pub(super) python_path: Vec<PathBuf>,
     pub(super) origin: Option<String>,
@@ -37,6 +38,8 @@ pub(super) struct ChosenProgram {
 
 impl ChosenProgram {
     fn of(entry: Entry, file: Option<PathBuf>) -> ChosenProgram {
+        let notebook = file.as_deref().filter(|file| notebook::is_notebook(file));
+        let own_folder = notebook.and_then(Path::parent).map(Path::to_owned);
         ChosenProgram {
             entry,
             file,
@@ -46,7 +49,7 @@ impl ChosenProgram {
             environment: BTreeMap::new(),
             launcher: None,
             folder: None,
-            module_folder: None,
+            own_folder,
             python_path: Vec::new(),
             origin: None,
             notes: Vec::new(),
@@ -102,7 +105,7 @@ impl ChosenProgram {
             // Users who install `src/package` work in the folder above `src`.
             let is_src = base.file_name().is_some_and(|it| it == "src") && base != root;
             let above = base.parent().filter(|_| is_src).unwrap_or(&base);
-            self.module_folder = Some(above.to_owned());
+            self.own_folder = Some(above.to_owned());
             self.python_path.push(base);
         }
         self.python_path.extend(found.more);

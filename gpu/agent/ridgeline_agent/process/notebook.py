@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import io
 import json
@@ -75,7 +76,13 @@ class Notebook:
             lines = text.splitlines(keepends=True)
             linecache.cache[name] = (len(text), None, lines, name)
         for name, text in cells:
-            self._run_cell(name, text)
+            try:
+                self._run_cell(name, text)
+            except Exception:
+                # Something that was skipped may be the cause.
+                if note := notebook_cells.note():
+                    print(note, file=sys.stderr)
+                raise
 
     def _run_cell(self, name: str, text: str) -> None:
         source = self.python(name, text)
@@ -92,7 +99,11 @@ class Notebook:
         lines = text.split("\n")
         start = next((at for at, line in enumerate(lines) if line.strip()), 0)
         if lines[start].lstrip().startswith("%%"):
-            magic = lines[start].lstrip()[2:].split(" ")[0].strip()
+            magic, _, argument = lines[start].strip()[2:].partition(" ")
+            if magic in ("writefile", "file"):
+                body = "\n".join(lines[start + 1 :])
+                call = f"get_ipython().run_cell_magic('writefile', {argument!r}, {body!r})"
+                return "\n" * start + call
             if magic not in _PYTHON_CELLS:
                 self._skip(name, f"%%{magic}")
                 return ""
@@ -131,8 +142,15 @@ class Shell:
             self._run_file(line)
 
     def run_cell_magic(self, magic: str, line: str, cell: str) -> None:
-        """Runs the cell of `%%time` and similar magics."""
-        if magic in _PYTHON_CELLS:
+        """Runs the cell of `%%time` and similar magics, and writes the file of `%%writefile`."""
+        if magic == "writefile":
+            mode = "a" if line.startswith("-a ") else "w"
+            name = line[3:] if mode == "a" else line
+            with open(os.path.expanduser(name.strip("'\" ")), mode, encoding="utf-8") as file:
+                file.write(cell if cell.endswith("\n") else cell + "\n")
+            # A later cell may import it.
+            importlib.invalidate_caches()
+        elif magic in _PYTHON_CELLS:
             name = f"<cell of %%{magic}>"
             exec(compile(cell, name, "exec", dont_inherit=True), self.user_ns)
 
