@@ -75,7 +75,9 @@ pub fn code_of_notebook(project: &dyn Project, path: &str) -> Option<(Arc<str>, 
         code.push('\n');
         let fingerprint = Lines::new(&cell).checksums().to_vec();
         let part = Part { path, span, lines_before, fingerprint };
-        lines_before = lines_before.saturating_add(part.line_count());
+        // A carriage return at the end and the line end after the cell are one.
+        let lines = part.line_count() - u32::from(cell.ends_with('\r'));
+        lines_before = lines_before.saturating_add(lines);
         parts.push(part);
     }
     (!parts.is_empty()).then(|| (code.into(), parts))
@@ -86,7 +88,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::super::Entry;
-    use super::super::project::Modules;
+    use super::super::project::{Modules, file};
     use super::*;
 
     fn notebook() -> HashMap<String, Arc<str>> {
@@ -111,7 +113,7 @@ mod tests {
             module.assignments.iter().map(|one| module.place(one.at.start)).collect();
         assert_eq!(places, [("a/b.ipynb#1".to_owned(), 2), ("a/b.ipynb#4".to_owned(), 2)]);
         assert_eq!(module.function("f", None), Some(0));
-        let (at, part) = modules.file("a/b.ipynb#4").expect("the fourth cell");
+        let (at, part) = file(&modules.all, "a/b.ipynb#4").expect("the fourth cell");
         assert_eq!((at, part.line_in_module(2)), (0, 8));
         assert_eq!(module.place_of_line(8), ("a/b.ipynb#4".to_owned(), 2));
     }
@@ -125,6 +127,19 @@ mod tests {
             assert_eq!(code.get(part.span.clone()).map(str::len), Some(cell.len()));
         }
         assert_eq!(code_of_notebook(&notebook(), "b.ipynb"), None);
+    }
+
+    #[test]
+    fn a_carriage_return_at_the_end_of_a_cell() {
+        let cells = [("n.ipynb#1", "x = 1\r"), ("n.ipynb#2", "y = 2")];
+        let texts: HashMap<String, Arc<str>> =
+            cells.iter().map(|(path, text)| ((*path).to_owned(), Arc::from(*text))).collect();
+        let entry = Entry { path: "n.ipynb".to_owned(), ..Entry::default() };
+        let modules = Modules::read(&texts, &entry);
+        let module = &modules.all[0];
+        let places = module.assignments.iter().map(|one| module.place(one.at.start));
+        let places: Vec<(String, u32)> = places.collect();
+        assert_eq!(places, [("n.ipynb#1".to_owned(), 1), ("n.ipynb#2".to_owned(), 1)]);
     }
 
     #[test]

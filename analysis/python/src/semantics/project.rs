@@ -81,11 +81,6 @@ impl Modules {
         self.all.push(module);
     }
 
-    /// The module that a file belongs to, and the file in it.
-    pub fn file(&self, path: &str) -> Option<(usize, &Part)> {
-        file(&self.all, path)
-    }
-
     /// Whether even the entry is missing.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

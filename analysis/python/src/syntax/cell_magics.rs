@@ -220,6 +220,26 @@ mod tests {
         }
     }
 
+    /// Lines and offsets are kept, whatever the text is.
+    #[test]
+    fn random_cells() {
+        let letters: Vec<char> = "%!?'\"\\#([)\n\r =-a0é\u{2028}🦀".chars().collect();
+        let mut state = 7_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..20_000 {
+            let length = random(24);
+            let cell: String = (0..length).map(|_| letters[random(letters.len())]).collect();
+            let code = python_of_cell(&cell);
+            let ends = |text: &str| -> Vec<usize> {
+                text.match_indices(['\n', '\r']).map(|(at, _)| at).collect()
+            };
+            assert_eq!((code.len(), ends(&code)), (cell.len(), ends(&cell)), "{cell:?}");
+        }
+    }
+
     #[test]
     fn unusual_cells() {
         for cell in
