@@ -55,6 +55,7 @@ const RULES: &[Rule] = &[
     versions::numpy_binary,
     imports::relative_import,
     imports::own_module,
+    imports::only_in_colab,
     imports::missing_package,
     imports::missing_library,
     versions::package_version,

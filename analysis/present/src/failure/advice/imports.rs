@@ -86,6 +86,19 @@ pub(super) fn own_module(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// Google's packages share the name `google`, and that of Colab cannot be installed.
+pub(super) fn only_in_colab(failed: &Failed) -> Option<Advice> {
+    let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
+    let is_certain = name.starts_with("google.colab");
+    if !is_certain && name != "google" {
+        return None;
+    }
+    let guard = "`google.colab` exists only in Google Colab. Import it only there: `if \
+        \"COLAB_RELEASE_TAG\" in os.environ:`";
+    let other = ". For `google.protobuf`, install `protobuf`";
+    failed.because("only-in-colab", format!("{guard}{}.", if is_certain { "" } else { other }))
+}
+
 /// The package is not installed for this Python.
 pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
     let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;

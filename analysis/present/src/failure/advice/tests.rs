@@ -201,6 +201,11 @@ fn packages() {
         let text = missing(module);
         assert!(text.contains(&format!(".venv/bin/python -m pip install {package}`")), "{text}");
     }
+    for (module, has_protobuf) in [("google", true), ("google.colab", false)] {
+        let message = format!("No module named '{module}'");
+        let text = checked_advice(&failure("ModuleNotFoundError", &message), "only-in-colab");
+        assert_eq!(text.contains("install `protobuf`"), has_protobuf, "{text}");
+    }
     let mut own = failure("ModuleNotFoundError", "No module named 'models'");
     own.run.found_paths = vec!["src/models".into()];
     assert!(checked_advice(&own, "own-module").contains("PYTHONPATH=src "));
