@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use ridgeline_analysis::python::syntax::cell_magics::python_of_cell;
 use serde::Deserialize;
 
+use crate::documents;
+
 /// The extension of notebooks.
 pub(crate) const EXTENSION: &str = "ipynb";
 
@@ -62,6 +64,14 @@ pub(crate) fn is_python(path: &Path) -> bool {
 /// Returns the file that a path is in: the notebook of a cell, else the path itself.
 pub(crate) fn file_of(path: &Path) -> PathBuf {
     cell_of(path).map_or_else(|| path.to_owned(), |(notebook, _)| notebook)
+}
+
+/// Returns a path without symbolic links; for a cell, that of its notebook with the cell's number.
+pub(crate) fn real_path(path: &Path) -> PathBuf {
+    let Some((notebook, number)) = cell_of(path) else { return documents::real_path(path) };
+    let notebook = documents::real_path(&notebook);
+    let name = notebook.file_name().unwrap_or_default().to_string_lossy();
+    notebook.with_file_name(format!("{name}#{number}"))
 }
 
 /// Returns the texts of a notebook's code cells; `None` if it is no notebook.
