@@ -70,9 +70,9 @@ impl Program {
         let mut edited: BTreeMap<String, String> = BTreeMap::new();
         let mut all_notes: Vec<String> = Vec::new();
         for kind in kinds {
-            let texts = edited
-                .iter()
-                .map(|(path, text)| (notebook::real_path(&self.root.join(path)), text.as_str().into()));
+            let texts = edited.iter().map(|(path, text)| {
+                (notebook::real_path(&self.root.join(path)), text.as_str().into())
+            });
             let sources = Sources::new(&self.root, texts);
             let request = Request { kind: *kind, lines: &[], count: Some(worker_count()) };
             let Rewrite { files, notes, .. } = rewrite(&sources, &self.entry, &request)
