@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::python::semantics::Project;
-use ridgeline_analysis::python::semantics::parts::notebook_of;
+use ridgeline_analysis::python::semantics::parts::{MAX_CELLS, notebook_of};
 
 use crate::documents::SIZE_LIMIT;
 use crate::notebook;
@@ -17,8 +17,6 @@ use crate::notebook;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum number of files read for one request.
 const MAX_FILES: usize = 512;
-/// The maximum number of cells read from a notebook.
-const MAX_CELLS: usize = 1024;
 
 /// The texts of a project. Each file is read once.
 #[derive(Debug)]

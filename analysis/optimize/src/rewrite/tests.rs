@@ -7,6 +7,8 @@ use expect_test::Expect;
 
 use super::*;
 use ridgeline_python::SourceIndex;
+use ridgeline_python::semantics::parts::notebook_of;
+use ridgeline_python::syntax::cell_magics::python_of_cell;
 
 mod demos;
 mod fixes;
@@ -20,8 +22,9 @@ mod validation;
 
 pub(super) fn project(files: &[(&str, &str)]) -> (HashMap<String, Arc<str>>, Entry) {
     let texts = files.iter().map(|(path, text)| ((*path).to_owned(), Arc::from(*text))).collect();
+    let first = files[0].0;
     let entry = Entry {
-        path: files[0].0.to_owned(),
+        path: notebook_of(first).unwrap_or(first).to_owned(),
         provider: files[0].1.contains("def skyline_"),
         ..Entry::default()
     };
@@ -43,7 +46,8 @@ pub(super) fn edited(files: &[(&str, &str)], request: Request<'_>) -> HashMap<St
     };
     for file in &rewrite.files {
         let after = file.applied(&texts[&file.path]);
-        let index = SourceIndex::new(after.as_str());
+        let is_cell = notebook_of(&file.path).is_some();
+        let index = SourceIndex::new(if is_cell { python_of_cell(&after) } else { after.clone() });
         assert!(index.tree().is_some_and(|tree| !tree.root_node().has_error()), "{after}");
         texts.insert(file.path.clone(), after.into());
     }

@@ -9,7 +9,7 @@ use crate::syntax::cell_magics::python_of_cell;
 use crate::syntax::lines::Lines;
 
 /// The maximum number of code cells read from a notebook.
-const MAX_CELLS: usize = 1024;
+pub const MAX_CELLS: usize = 1024;
 /// The maximum size of their code in bytes.
 const MAX_BYTES: usize = 8 << 20;
 

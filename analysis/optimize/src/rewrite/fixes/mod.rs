@@ -65,8 +65,8 @@ impl TargetLines<'_> {
         let lines = text.line(node.start_byte())..=text.line(node.end_byte().saturating_sub(1));
         self.is_empty()
             || text.parts.iter().any(|part| {
-                let here = self.0.iter().filter(|(path, _)| *path == part.path);
-                here.into_iter().any(|(_, line)| lines.contains(&part.line_in_module(*line)))
+                let mut here = self.0.iter().filter(|(path, _)| *path == part.path);
+                here.any(|(_, line)| lines.contains(&part.line_in_module(*line)))
             })
     }
 }
