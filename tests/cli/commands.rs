@@ -42,6 +42,18 @@ fn the_most_likely_of_several_scripts() {
         .stderr_contains("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
 }
 
+#[test]
+fn the_first_of_several_equally_likely_scripts() {
+    let sandbox = Sandbox::new();
+    sandbox.write("dcgan.py", TRAINS);
+    sandbox.write("cyclegan.py", TRAINS);
+    let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    result
+        .exits_with(0)
+        .stderr_contains("Profiling cyclegan.py in ")
+        .stderr_contains("note: 2 scripts could be the training script, and none is more likely than the others. Profiling the first one, cyclegan.py. The others: dcgan.py.");
+}
+
 /// Returns a script that trains only with these arguments.
 fn with_arguments(arguments: &str) -> String {
     format!("import sys\nassert sys.argv[1:] == {arguments}, sys.argv\n{TRAINS}")

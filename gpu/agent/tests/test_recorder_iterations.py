@@ -412,6 +412,40 @@ def test_optimizer_step_takes_precedence_over_backward() -> None:
     assert finder.stepped("a", 2, {"a"}) is Verdict.BOUNDARY
 
 
+def test_modules_that_make_the_data_are_no_iterations() -> None:
+    check(
+        """
+    class Field(nn.Module):
+        def forward(self, y):
+            return -y
+    field, y, data = Field(), x, []
+    with torch.no_grad():
+        for _ in range(200):
+            y = y + 0.1 * field(y)
+            data.append(y)
+    model = net(); optimizer = sgd(model)
+    for y in data:  # the loop
+        optimizer.zero_grad()
+        model(y).sum().backward()
+        optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+def test_without_a_step_in_time_forward_passes_are_iterations() -> None:
+    finder = IterationFinder(None)
+    finder.optimizer_created()
+    for _ in range(5):
+        assert finder.called("model", 1, training=False) is Verdict.NOTHING
+    finder.hurry(24.0)
+    assert finder.called("model", 1, training=False) is Verdict.BOUNDARY
+    assert finder.seconds_waited == 24.0
+    # The validation was over in time after all.
+    assert finder.stepped("a", 2, {"a"}) is Verdict.RESTART
+    assert finder.seconds_waited is None
+
+
 def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
     """Checks that each call of an optimizer method is entirely within one optimizer phase."""
     recording = check(body)

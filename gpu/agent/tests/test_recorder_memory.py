@@ -385,6 +385,14 @@ def test_samples_in(shapes: list[tuple[int, ...]], size: int, is_certain: bool) 
     assert samples_in(object(), batch) == (size, is_certain)
 
 
+def test_items_that_are_whole_batches() -> None:
+    # DLRM: features, offsets and indices of eight embedding tables, and targets.
+    loader = SimpleNamespace(_index_sampler=SimpleNamespace(batch_size=1))
+    shapes = [(128, 13), (8, 128), (8, 1280), (128, 1)]
+    batch = [torch.empty(shape, device="meta") for shape in shapes]
+    assert samples_in(loader, batch) == (128, False)
+
+
 def test_sampler_wrapper_has_batch_size_of_inner_sampler() -> None:
     # Like the sampler wrapper of Ultralytics.
     class RepeatedSampler:

@@ -13,7 +13,7 @@ use super::WhatifArgs;
 use super::edits::{EditedFile, Program};
 use super::exit::Failure;
 use super::terminal::Terminal;
-use super::{profile, run};
+use super::{profile, run, script_choice};
 use crate::notebook;
 use crate::pipeline::{self, Pipeline};
 
@@ -48,7 +48,7 @@ pub(super) fn run(
     let request = profile::request(args.path.as_deref(), None, &args.run)?;
     let pipeline = Pipeline::new(run::open_store()?);
     let profiled = run::block_on(|cancel| async move {
-        let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
+        let plan = script_choice::plan(&pipeline, request, terminal, &cancel).await?;
         run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await
     })??;
     let program = Program::of(&profiled).map_err(|why| Failure::failed(why, ""))?;

@@ -35,6 +35,7 @@ mod recorded;
 mod report;
 mod run;
 mod run_findings;
+mod script_choice;
 mod setup;
 mod show;
 mod terminal;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::PredictArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
-use super::{gpu_batches, output_file, profile, recorded, run};
+use super::{gpu_batches, output_file, profile, recorded, run, script_choice};
 use crate::pipeline::{self, Pipeline, Plan};
 use crate::{known_devices, measured_rates};
 
@@ -190,7 +190,8 @@ impl Program<'_> {
         batch_size: Option<u32>,
     ) -> Result<Prediction, Failure> {
         let request = profile::request(args.path.as_deref(), batch_size, &args.run)?;
-        let plan = self.pipeline.plan(request).await.map_err(run::failure_of)?;
+        let Program { pipeline, terminal, cancel, .. } = *self;
+        let plan = script_choice::plan(pipeline, request, terminal, cancel).await?;
         let plan = match batch_size {
             Some(batch_size) => plan.at_batch(batch_size).map_err(|refusal| {
                 Failure::usage(

@@ -7,7 +7,7 @@ use ridgeline_analysis::present::failure_json;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
-use super::{output_file, report, run, run_findings, show, typed_command};
+use super::{output_file, report, run, run_findings, script_choice, show, typed_command};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::marked_root;
 use crate::findings;
@@ -25,7 +25,7 @@ pub(super) fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     let (profiled, recorded_run, found) = run::block_on(|cancel| async move {
-        let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
+        let plan = script_choice::plan(&pipeline, request, terminal, &cancel).await?;
         let outcome = run::outcome_of(&pipeline, &plan, terminal, &cancel).await?;
         if let (Some(failure), Some(file)) = (outcome.failure(), &args.json) {
             output_file::write(&failure_json::document(failure), file)?;

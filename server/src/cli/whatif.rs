@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::WhatifArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{apply, output_file, profile, recorded, run};
+use super::{apply, output_file, profile, recorded, run, script_choice};
 use crate::config::Size;
 use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::{Profiled, ProgressEvent};
@@ -206,7 +206,7 @@ fn of_program(
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
-        let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
+        let plan = script_choice::plan(&pipeline, request, terminal, &cancel).await?;
         let profiled =
             Arc::new(run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await?);
         let recorded_run =

@@ -9,6 +9,7 @@ three optimizer steps per iteration.
 from __future__ import annotations
 
 import enum
+import sys
 from collections import Counter
 from collections.abc import Hashable
 
@@ -112,9 +113,12 @@ class IterationFinder:
         self._signals = signals
         self._period = self._new_period()
         self._symbols: dict[str, list[Hashable]] = {}
-        self._optimizer_created = False
+        self._optimizer_created = self._training_expected = False
+        # Module calls before the first optimizer was created.
+        self._calls_before = 0
         self._stepped: set[Hashable] = set()
         self._training = True
+        self._hurried_after: float | None = None
 
     @property
     def decided(self) -> bool:
@@ -125,16 +129,31 @@ class IterationFinder:
     def may_be_better(self) -> bool:
         """Whether module calls determine the iterations only until an optimizer steps."""
         is_a_guess = self.found_by == MODULE and self._wanted is None
-        return is_a_guess and self._optimizer_created
+        return is_a_guess and (self._optimizer_created or self._training_expected)
 
     @property
     def signals_per_iteration(self) -> int:
         """The number of signals that form an iteration."""
         return self._period.length or 1
 
+    @property
+    def seconds_waited(self) -> float | None:
+        """If module calls determine the iterations because no step came in time: that time."""
+        return self._hurried_after if self.may_be_better else None
+
     def optimizer_created(self) -> None:
         """An optimizer was constructed."""
+        if not self._optimizer_created:
+            self._calls_before = self.seen[MODULE]
         self._optimizer_created = True
+
+    def expect_training(self) -> None:
+        """The program has code that trains. It may use modules before that, to make its data."""
+        self._training_expected = True
+
+    def hurry(self, seconds: float) -> None:
+        """No step came within `seconds` of the first module call: fewer signals suffice."""
+        self._hurried_after = seconds
 
     def stepped_within(self, optimizer: Hashable) -> None:
         """An optimizer has stepped within another one's step."""
@@ -221,11 +240,15 @@ class IterationFinder:
 
     def _signals_needed(self, source: str) -> int:
         """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
+        is_hurried = self._hurried_after is not None
         if source == BACKWARD:
-            return _BACKWARDS_TO_WAIT if self._optimizer_created else 1
-        if source == MODULE:
+            return _BACKWARDS_TO_WAIT if self._optimizer_created and not is_hurried else 1
+        if source == MODULE and not is_hurried:
             if self._optimizer_created:
-                return _CALLS_TO_WAIT
+                return self._calls_before + _CALLS_TO_WAIT
+            if self._training_expected:
+                return sys.maxsize
+        if source == MODULE:
             if self._training:
                 return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER
             return _CALLS_TO_WAIT_IN_EVALUATION

@@ -50,6 +50,12 @@ class ForwardOnly:
             return "generation: an iteration is one forward pass, which produces one token"
         passes = self._finder.signals_per_iteration
         count = "one forward pass" if passes == 1 else f"{passes} forward passes"
+        waited = self._finder.seconds_waited
+        if waited is not None:
+            return (
+                f"not training: no optimizer step within {waited:g} s of the first forward pass, "
+                f"so an iteration is {count}"
+            )
         return f"forward only: the program runs no backward pass, so an iteration is {count}"
 
     def with_unit(self, batch: dict[str, object] | None) -> dict[str, object] | None:

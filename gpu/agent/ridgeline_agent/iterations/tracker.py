@@ -5,6 +5,7 @@ estimates.
 from __future__ import annotations
 
 import os
+import re
 import time
 import types
 from collections.abc import Callable
@@ -25,6 +26,12 @@ from .signals import Signals
 # The maximum number of restarts, because something was compiled or the iterations were wrong. After
 # that, iterations are accepted as they are.
 MAX_RESTARTS = 10
+
+# The time to wait for a training step from the first module call, and its maximum share of the time
+# limit. A validation before training may be slow.
+_SECONDS_TO_WAIT = 20.0
+_SHARE_TO_WAIT = 0.4
+_TRAINING_CODE = re.compile(rb"\.backward\s*\(")
 
 
 class IterationTracker:
@@ -58,6 +65,11 @@ class IterationTracker:
         self.iterations: tuple[Callable[..., Any], ...] = ()
         self.boundaries = 0
         self.restarts = 0
+        limit = spec.limits.seconds
+        self._seconds_to_wait = _SECONDS_TO_WAIT
+        if limit is not None:
+            self._seconds_to_wait = min(_SECONDS_TO_WAIT, limit * _SHARE_TO_WAIT)
+        self._first_call_ns: int | None = None
 
     @property
     def is_found_by_modules(self) -> bool:
@@ -84,8 +96,21 @@ class IterationTracker:
 
     def called(self, module: nn.Module, frame: types.FrameType) -> Verdict:
         """An outermost module call has ended."""
+        if self.finder.found_by is None:
+            self._wait_for_training()
         training = module.training and torch.is_grad_enabled()
         return self.finder.called(id(module), self.signals.place(frame), training)
+
+    def _wait_for_training(self) -> None:
+        """Decides how long module calls alone do not determine the iterations."""
+        now_ns = time.monotonic_ns()
+        if self._first_call_ns is None:
+            self._first_call_ns = now_ns
+            self.sources.read_texts(self.began_ns)
+            if self.sources.mention(_TRAINING_CODE):
+                self.finder.expect_training()
+        elif now_ns - self._first_call_ns > self._seconds_to_wait * 1e9:
+            self.finder.hurry(self._seconds_to_wait)
 
     def may_restart(self) -> bool:
         """Counts a restart of the iterations. Returns whether it is allowed."""
@@ -102,5 +127,6 @@ class IterationTracker:
         self.guard.process = os.getpid()
         self.host = host
         self.began_ns = time.time_ns()
+        self._first_call_ns = None
         self.signals.forget_thread()
         self.reset()

@@ -179,10 +179,13 @@ def samples_in(loader: Any, batch: object) -> Samples | None:
     if any shape has it, otherwise what the shapes suggest.
 
     No shape has it if the last batch is smaller. The samples may be in the second dimension
-    (sequences with time first), so the declared size takes precedence over the first dimension.
+    (sequences with time first), so the declared size takes precedence over the first dimension. The
+    exception is 1, if it is no first dimension: each item of the data set may be a whole batch.
     """
     shapes = [tuple(tensor.shape) for tensor in _some_tensors(batch) if tensor.dim() > 0]
     declared = declared_batch_size(loader)
+    if declared == 1 and shapes and all(shape[0] != 1 for shape in shapes):
+        return _most_frequent(shapes)
     if declared is not None and any(declared in shape for shape in shapes):
         return Samples(declared, True)
     return _common_size(shapes) if shapes else None
@@ -213,3 +216,12 @@ def _common_size(shapes: list[tuple[int, ...]]) -> Samples:
     common = (size for size in shapes[0] if size > 1 and all(size in shape for shape in shapes))
     largest = max(shapes, key=math.prod)
     return Samples(next(common, largest[0]), False)
+
+
+def _most_frequent(shapes: list[tuple[int, ...]]) -> Samples:
+    """Returns the first dimension that most of the shapes have, in any place."""
+
+    def count(size: int) -> int:
+        return sum(size in shape for shape in shapes)
+
+    return Samples(max((shape[0] for shape in shapes), key=count), False)

@@ -1,0 +1,112 @@
+//! Plans a run of a project in which several scripts may be the training script, and none is
+//! likelier than the others. In a terminal, the user chooses one, and the choice is remembered.
+//! Elsewhere, the first one is taken, with a note.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+
+use ridgeline_analysis::base::printable::printable;
+use tokio_util::sync::CancellationToken;
+
+use super::exit::Failure;
+use super::run;
+use super::terminal::Terminal;
+use crate::pipeline::{Outcome, Pipeline, Plan, Request};
+use crate::profiler::RunChoice;
+
+/// The maximum number of scripts that a note names.
+const MAX_NAMED: usize = 3;
+/// The maximum length of an answer, in bytes.
+const MAX_ANSWER: u64 = 100;
+
+/// Plans the run.
+///
+/// # Errors
+/// If it cannot be planned, or if the user does not choose a script.
+pub(super) async fn plan(
+    pipeline: &Pipeline,
+    request: Request,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<Plan, Failure> {
+    let (root, runs) = match pipeline.plan(request.clone()).await {
+        Err(Outcome::Choose { root, runs }) => (root, runs),
+        result => return result.map_err(run::failure_of),
+    };
+    let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let chosen = if is_interactive {
+        let question = question(&root, &runs);
+        let asked = tokio::task::spawn_blocking({
+            let count = runs.len();
+            move || ask(&question, count)
+        });
+        tokio::select! {
+            () = cancel.cancelled() => return Err(Failure::interrupted()),
+            answer = asked => answer.ok().flatten(),
+        }
+    } else {
+        runs.first().inspect(|first| terminal.note(&note(first, &runs))).map(|_| 0)
+    };
+    let Some(command) = chosen.and_then(|number| runs.get(number)).map(|run| run.command.clone())
+    else {
+        return Err(run::failure_of(Outcome::Choose { root, runs }));
+    };
+    if is_interactive {
+        match pipeline.store().remember_run(&root, &command) {
+            Ok(()) => terminal.note("note: this choice is remembered for this folder"),
+            Err(error) => terminal.note(&format!("warning: the choice was not saved: {error}")),
+        }
+    }
+    let request = Request { remembered: Some(command), ..request };
+    pipeline.plan(request).await.map_err(run::failure_of)
+}
+
+fn note(first: &RunChoice, runs: &[RunChoice]) -> String {
+    let others = runs.get(1..).unwrap_or_default();
+    let mut names: Vec<&str> =
+        others.iter().take(MAX_NAMED).map(|run| run.command.as_str()).collect();
+    let more = format!("{} more", others.len().saturating_sub(MAX_NAMED));
+    if others.len() > MAX_NAMED {
+        names.push(&more);
+    }
+    format!(
+        "note: {} scripts could be the training script, and none is more likely than the others. \
+        Profiling the first one, {}. The others: {}. For another one, pass its path instead \
+        of the folder",
+        runs.len(),
+        first.command,
+        names.join(", ")
+    )
+}
+
+fn question(root: &Path, runs: &[RunChoice]) -> String {
+    let mut text = format!("Several scripts in {} could be the training script:\n", root.display());
+    let width = runs.iter().map(|run| run.command.chars().count()).max().unwrap_or_default();
+    for (number, RunChoice { command, why }) in runs.iter().enumerate() {
+        let line = format!("{:>4}  {command:width$}  {why}", number + 1);
+        text.push_str(&printable(line.trim_end()));
+        text.push('\n');
+    }
+    text
+}
+
+/// Asks until the answer is one of `count` numbers, and returns it counted from 0. Returns `None`
+/// if input ends.
+fn ask(question: &str, count: usize) -> Option<usize> {
+    let mut out = io::stderr().lock();
+    // A closed standard error is ignored.
+    let _ = write!(out, "{question}");
+    loop {
+        let _ = write!(out, "Which one should be profiled? [1-{count}] ").and_then(|()| out.flush());
+        let mut answer = String::new();
+        let read = io::stdin().lock().take(MAX_ANSWER).read_line(&mut answer).ok()?;
+        if read == 0 {
+            return None;
+        }
+        if let Ok(number @ 1..) = answer.trim().parse::<usize>()
+            && number <= count
+        {
+            return Some(number - 1);
+        }
+    }
+}
