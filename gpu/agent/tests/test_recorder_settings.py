@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from recording import record
+from ridgeline_agent.record.manifest import write_manifest
 from ridgeline_agent.record.patches.loaders import LoaderTimes
 from ridgeline_agent.record.settings import has_native_bfloat16, usable_cores
 from ridgeline_agent.record.sparsity import Sparsity
@@ -140,6 +142,32 @@ def test_sparsity_is_not_counted_under_vmap() -> None:
             optimizer.step()
     """)
     assert result["sparsity"] == []
+
+
+def test_model_is_traced_before_training() -> None:
+    # As by SummaryWriter.add_graph.
+    result = complete_manifest("""
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.randn(5, 4)
+        graph = torch.jit.trace(model, x).inlined_graph
+        assert "count_nonzero" not in str(graph), graph
+        while True:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    """)
+    assert result["batch"]["size"] == 5
+    (sparse,) = result["sparsity"]
+    assert 0 < sparse["zeros"] < 1
+
+
+def test_values_that_are_not_json_are_missing(tmp_path: Path) -> None:
+    write_manifest(str(tmp_path), {"zeros": torch.tensor(1), "batch": 5, "notes": []})
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    assert written["zeros"] is None and written["batch"] == 5
+    assert "values of type Tensor are missing" in written["notes"][0]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ Exit codes:
   0    success
   1    the program failed or exceeded a limit, a file could not be read or written, or a check failed
   2    invalid command line or configuration
-  3    nothing to run, or several scripts match
+  3    nothing to run, or no script was chosen
   4    no Python with torch
   130  interrupted";
 

@@ -97,7 +97,8 @@ fn ask(question: &str, count: usize) -> Option<usize> {
     // A closed standard error is ignored.
     let _ = write!(out, "{question}");
     loop {
-        let _ = write!(out, "Which one should be profiled? [1-{count}] ").and_then(|()| out.flush());
+        let _ =
+            write!(out, "Which one should be profiled? [1-{count}] ").and_then(|()| out.flush());
         let mut answer = String::new();
         let read = io::stdin().lock().take(MAX_ANSWER).read_line(&mut answer).ok()?;
         if read == 0 {

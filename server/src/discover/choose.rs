@@ -136,7 +136,8 @@ pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> R
     }
 }
 
-fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
+/// Adds the program's own option for the CPU.
+pub(super) fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
     // If the option toggles the GPU, passing it twice may turn the GPU on again.
     if arguments.iter().any(|argument| run.arguments.contains(argument)) {
         return run;
@@ -303,10 +304,13 @@ fn by_name(path: &Path) -> i32 {
     let mut points = 0;
     if stem == "train" {
         points += 3;
-    } else if has(&["train", "finetune", "fine_tune"]) {
-        points += 2;
-    } else if matches!(stem.as_str(), "main" | "run" | "__main__" | "fit" | "app") {
+    } else if matches!(stem.as_str(), "main" | "run" | "__main__" | "fit" | "app")
+        // Finetuning usually needs the result of a training.
+        || has(&["finetune", "fine_tune"])
+    {
         points += 1;
+    } else if has(&["train"]) {
+        points += 2;
     }
     if has(&[
         "eval",

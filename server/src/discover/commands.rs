@@ -290,9 +290,11 @@ pub(super) fn wants_cpu(argument: &str) -> bool {
 fn wants_gpu(argument: &str) -> bool {
     let lower = argument.to_lowercase();
     let value = lower.rsplit('=').next().unwrap_or_default();
-    matches!(lower.as_str(), "--cuda" | "--gpu" | "--gpus" | "--use_cuda" | "--use-cuda")
-        || lower.starts_with("--gpus=")
-        || value == "cuda"
-        || value.starts_with("cuda:")
-        || value == "gpu"
+    let option = lower.split('=').next().filter(|option| option.starts_with('-'));
+    let is_off = matches!(value, "false" | "none" | "no") || lower == "--gpus=0";
+    let is_gpu = option.is_some_and(|option| {
+        let name = option.trim_start_matches('-').replace('-', "_");
+        matches!(name.as_str(), "cuda" | "gpu" | "gpus" | "use_cuda" | "use_gpu")
+    });
+    (is_gpu && !is_off) || value == "cuda" || value.starts_with("cuda:") || value == "gpu"
 }

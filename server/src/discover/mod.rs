@@ -183,6 +183,13 @@ impl Discovery {
         self.read(file).is_some_and(|facts| facts.training.provider)
     }
 
+    /// The run of a script with its own option for the CPU, if it uses a GPU by default and this
+    /// machine has none. `script` is relative to `root`.
+    pub(crate) fn on_the_cpu(&mut self, root: &Path, script: &Path) -> Option<Run> {
+        let facts = self.read(&root.join(script))?;
+        Some(choose::on_the_cpu(Run::script(script), facts.cpu_option.as_ref()?))
+    }
+
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
         let began = Instant::now();
         let (mut files, mut notebooks) = (BTreeMap::new(), BTreeMap::new());

@@ -325,6 +325,29 @@ fn commands_for_another_task_and_another_folder() {
 }
 
 #[test]
+fn the_readme_starts_main_before_finetune() {
+    let readme = "```\npython main.py --lr 1\npython finetune.py --lr 1\n```\n";
+    let files = [("main.py", TRAINS), ("finetune.py", TRAINS), ("README.md", readme)];
+    check(&files, "", "", "likeliest first: main.py --lr 1 finetune.py --lr 1");
+}
+
+#[test]
+fn commands_for_a_gpu_where_there_is_none() {
+    if has_gpu() {
+        eprintln!("skipped: this machine has a GPU");
+        return;
+    }
+    for option in ["-gpu", "--gpu", "--use-gpu", "--gpus=2", "--device cuda:0"] {
+        let readme = format!("```\npython train.py --lr 1 {option}\n```\n");
+        let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme.as_str())];
+        check(&files, "", "", "train.py");
+    }
+    let readme = "```\npython train.py --gpus=0 --use_gpu=false\n```\n";
+    let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme)];
+    check(&files, "", "", "train.py --gpus=0 --use_gpu=false (command from README.md:2)");
+}
+
+#[test]
 fn the_cpu_where_there_is_no_gpu() {
     if has_gpu() {
         eprintln!("skipped: this machine has a GPU");

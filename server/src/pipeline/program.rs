@@ -142,8 +142,15 @@ pub(super) fn choose(
             path == script
         });
         let is_provider = discovery.is_provider(script);
-        let chosen = if is_provider { ChosenProgram::provider } else { ChosenProgram::script };
-        return Ok(ChosenProgram { is_configured, ..chosen(script.clone()) });
+        if is_provider {
+            return Ok(ChosenProgram { is_configured, ..ChosenProgram::provider(script.clone()) });
+        }
+        let mut chosen = ChosenProgram { is_configured, ..ChosenProgram::script(script.clone()) };
+        let relative = script.strip_prefix(root).unwrap_or(script);
+        if let Some(run) = discovery.on_the_cpu(root, relative).filter(|_| !is_configured) {
+            (chosen.arguments, chosen.origin) = (run.arguments, run.origin);
+        }
+        return Ok(chosen);
     }
     if let Some(configured) = configured {
         return Ok(ChosenProgram { is_configured: true, ..configured });

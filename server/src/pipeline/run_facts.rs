@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::python::{SourceIndex, cpu_option};
 use ridgeline_gpu::agent::{
     Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
 };
@@ -33,6 +34,7 @@ pub(super) fn add_run_facts(
         python_version: format!("{major}.{minor}.{patch}"),
         torch: torch.map(|torch| torch.version.clone()).unwrap_or_default(),
         torch_has_gpu: torch.map(|torch| torch.cuda.is_some() || torch.hip.is_some()),
+        cpu_option: plan.file().and_then(|file| unused_cpu_option(file, &request.args)),
         device: request.device.clone(),
         working_directory: relative.to_string_lossy().replace('\\', "/"),
         writes_denied: request.side_effects == SideEffectsMode::Deny,
@@ -54,6 +56,13 @@ pub(super) fn add_run_facts(
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
     failure.run.found_paths = missing_files::find(&failure, &plan.root);
     failure
+}
+
+/// Returns the program's own option for the CPU if it is not among its arguments.
+fn unused_cpu_option(file: &Path, given: &[String]) -> Option<String> {
+    let (option, _) = cpu_option(&SourceIndex::new(text_on_disk(file)?))?;
+    let is_given = option.iter().all(|word| given.contains(word));
+    (!is_given).then(|| option.join(" "))
 }
 
 /// Returns the source text of the innermost frame's line, which a recording does not contain.

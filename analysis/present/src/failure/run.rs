@@ -21,6 +21,9 @@ pub struct RunFacts {
     pub torch: String,
     /// Whether torch was built for CUDA or ROCm. `None` if unknown.
     pub torch_has_gpu: Option<bool>,
+    /// The arguments that make the program use the CPU, if it uses a GPU by default and declares such
+    /// an option: `--device cpu`.
+    pub cpu_option: Option<String>,
     /// The requested device: `auto`, `cpu`, `cuda:1`.
     pub device: String,
     /// Relative to the project root; empty for the root itself.

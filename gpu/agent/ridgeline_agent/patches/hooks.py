@@ -233,13 +233,16 @@ class ModuleCalls:
         original: Callable[..., Any] = nn.Module.__call__
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
+        # TorchScript's tracer adds everything that is computed meanwhile to the program's graph,
+        # and sizes are tensors.
+        is_tracing: Callable[[], bool] = torch._C._is_tracing
         compiles = compiles_with or (lambda: None)
         reported_types, gave, calls = self._of, self._gave, self
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             # Dynamo treats this as a constant and skips the rest in compiled code.
-            if is_compiling() or not calls._is_on or compiles() is not None:
+            if is_compiling() or not calls._is_on or is_tracing() or compiles() is not None:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:

@@ -25,11 +25,23 @@ def platform_name() -> str:
 
 
 def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
-    """Writes `manifest.json` atomically."""
+    """Writes `manifest.json` atomically. A value that is not JSON becomes null, with a note."""
+    others: set[str] = set()
+
+    def null(value: object) -> None:
+        others.add(type(value).__name__)
+
+    # Not `json.dump`, which encodes piece by piece in Python and takes ten times as long.
+    text = json.dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
+    if others:
+        names = ", ".join(sorted(others))
+        manifest["notes"].append(
+            f"an error within the profiler, not in your program: values of type {names} are missing"
+        )
+        text = json.dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
     path = os.path.join(folder, "manifest.json")
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
-        # Not `json.dump`, which encodes piece by piece in Python and takes ten times as long.
-        file.write(json.dumps(manifest, ensure_ascii=True, allow_nan=False))
+        file.write(text)
         file.flush()
     os.replace(path + ".part", path)
 

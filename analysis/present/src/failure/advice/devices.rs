@@ -42,20 +42,22 @@ pub(super) fn gpu_absent(failed: &Failed) -> Option<Advice> {
     } else {
         "PyTorch finds no GPU on this machine".to_owned()
     };
-    let how = failed.run.with_arguments(failed.reader, "--device cpu");
     let on_load = if failed.message_contains(&["Attempting to deserialize"]) {
-        "Load the file with `map_location=\"cpu\"`. Otherwise use"
+        "Load the file with `map_location=\"cpu\"`, or use"
     } else {
         "Use"
     };
-    failed.because(
-        "gpu-absent",
-        format!(
-            "The program needs a GPU, and {why}. {on_load} the program's own option for the CPU, \
-            if it has one. {how}. Ridgeline's `--device cpu` only hides GPUs: it helps programs \
-            that check `torch.cuda.is_available()` first."
+    let how = match &failed.run.cpu_option {
+        Some(option) => format!(
+            "{on_load} the program's own option for the CPU, `{option}`. {}.",
+            failed.run.with_arguments(failed.reader, option)
         ),
-    )
+        None => format!(
+            "{on_load} the program's own option for the CPU, if it has one, or let its code choose \
+            the device by `torch.cuda.is_available()`. Ridgeline's `--device cpu` only hides GPUs."
+        ),
+    };
+    failed.because("gpu-absent", format!("The program needs a GPU, and {why}. {how}"))
 }
 
 /// The GPU index does not exist.
@@ -89,7 +91,9 @@ pub(super) fn backend_absent(failed: &Failed) -> Option<Advice> {
         .or_else(|| message.contains("The MPS backend is supported on").then_some("mps"))
         .or_else(|| message.contains("Torch not compiled with MPS enabled").then_some("mps"))
         .or_else(|| message.contains("Torch not compiled with XPU enabled").then_some("xpu"))?;
-    let how = failed.run.with_arguments(failed.reader, "--device cpu");
+    let how = failed.run.cpu_option.as_ref().map_or_else(String::new, |option| {
+        format!(" {}.", failed.run.with_arguments(failed.reader, option))
+    });
     let name = name.to_lowercase();
     let owner = match name.as_str() {
         "mps" => " (Apple GPUs)",
@@ -100,7 +104,7 @@ pub(super) fn backend_absent(failed: &Failed) -> Option<Advice> {
         "backend-absent",
         format!(
             "The program uses the device {}{owner}, but this PyTorch ({}) is built without it. Use \
-            the program's own option for another device. {how}.",
+            the program's own option for another device, if it has one.{how}",
             quoted(&name),
             failed.run.torch
         ),

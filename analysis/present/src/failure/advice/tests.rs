@@ -59,6 +59,9 @@ fn gpus_and_other_devices() {
     ] {
         check("RuntimeError", text, "gpu-absent");
     }
+    let mut with_option = failure("RuntimeError", "No CUDA GPUs are available");
+    with_option.run.cpu_option = Some("--device cpu".into());
+    assert!(checked_advice(&with_option, "gpu-absent").contains("train.py -- --device cpu"));
     let mut built_for_cpu = failure("AssertionError", "Torch not compiled with CUDA enabled");
     built_for_cpu.run.torch_has_gpu = Some(false);
     assert!(checked_advice(&built_for_cpu, "gpu-absent").contains("2.15.0+cpu"));
