@@ -19,20 +19,18 @@ class BinaryError(Exception):
 def binary() -> str:
     """Returns the path of the binary."""
     scripts = "Scripts" if os.name == "nt" else "bin"
-    # The packages may be in another environment or folder (`pip install --user`, `--target`).
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    levels = (".", "..", "../../..")
-    folders = [
-        sysconfig.get_path("scripts"),
-        sysconfig.get_path("scripts", "nt_user" if os.name == "nt" else "posix_user"),
-        *(os.path.normpath(os.path.join(packages, level, scripts)) for level in levels),
-    ]
+    # Below the packages (`pip install --target`), and beside `lib/python3.12/site-packages` or
+    # `Lib/site-packages` of the same environment.
+    levels = (".", "../..", "../../..")
+    folders = [os.path.normpath(os.path.join(packages, level, scripts)) for level in levels]
+    folders.append(sysconfig.get_path("scripts"))
     for folder in folders:
         path = os.path.join(folder, _NAME)
         if os.path.isfile(path):
             return path
     raise BinaryError(
-        f"the ridgeline binary was not found in {folders[0]}: install the package ridgeline-lsp "
+        f"the ridgeline binary was not found in {folders[-1]}: install the package ridgeline-lsp "
         f"with {sys.executable} -m pip"
     )
 

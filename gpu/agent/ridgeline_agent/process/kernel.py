@@ -73,18 +73,17 @@ class CellRecording:
         """
         recorder = self._recorder
         if recorder is not None and self._host.outcome is None:
-            if is_failed:
-                self._host.finish("failed", "the cell failed before enough iterations ran")
-            else:
-                self._finish_early(recorder)
+            self._finish_early(recorder, is_failed)
         outcome, message = self._host.outcome or ("exited", None)
         return None if outcome == "complete" else message or "nothing was recorded"
 
-    def _finish_early(self, recorder: Recorder) -> None:
+    def _finish_early(self, recorder: Recorder, is_failed: bool) -> None:
         message = None
         try:
             outcome = recorder.ended()
-            if outcome != "complete":
+            if outcome != "complete" and is_failed:
+                message = "the cell failed before enough iterations ran"
+            elif outcome != "complete":
                 message = _too_few(recorder.iterations_seen(), self._spec)
         except Exception as error:
             outcome, message = "exited", f"{type(error).__name__}: {error}"

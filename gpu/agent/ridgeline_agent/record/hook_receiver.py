@@ -55,11 +55,6 @@ class HookReceiver:
         self._children = children
         self._ignore = ignore
 
-    def release(self) -> None:
-        """Releases everything except the guard, which keeps the hooks from using it."""
-        self.guard.is_inert = True
-        self.__dict__ = {"guard": self.guard}
-
     @harmless
     def phase_entered(self, phase: int) -> bool:
         stages = self._stages

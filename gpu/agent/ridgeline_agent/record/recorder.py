@@ -130,8 +130,13 @@ class Recorder:
         self.ignore()
         self._program.calls.stop()
         restore()
-        # The program may keep a function that calls the hooks, such as an optimizer's `step`.
-        self._receiver.release()
+        # The program and Dynamo may keep functions that call these, such as an optimizer's `step`.
+        # Through them, they would keep everything.
+        program = self._program
+        for hook in (self._receiver, self._graph_captures):
+            hook.__dict__ = {"guard": self.guard}
+        for part in (program.compiled, program.loader_times, program.observed.profilers):
+            part.__dict__.clear()
 
     def iterations_seen(self) -> int:
         """Returns the number of iterations of a program that ended early."""
