@@ -12,6 +12,7 @@ mod cli;
 mod editors;
 mod lsp;
 mod mcp;
+mod notebook;
 mod packages;
 mod programs;
 mod sandbox;

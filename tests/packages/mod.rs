@@ -71,6 +71,12 @@ fn the_wheel_contains_the_binary() {
     has_the_version(&bin.join("ridgeline"), home.path());
     let help = clean(&bin.join("ridgeline"), home.path()).arg("--help").output();
     assert!(stdout_of(help.expect("it runs")).contains("lsp"));
+    // The module of the notebook magic finds the binary that was installed with it.
+    let find = "from ridgeline._binary import binary; print(binary())";
+    let found = clean(&bin.join("python"), home.path()).args(["-c", find]).output();
+    let found = stdout_of(found.expect("it runs"));
+    let real = |path: &Path| path.canonicalize().expect("a file");
+    assert_eq!(real(Path::new(found.trim())), real(&bin.join("ridgeline")));
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod protocol;
 mod run;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -102,6 +102,17 @@ pub enum AgentError {
 
 fn with_output(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!(". Last output: {output}") }
+}
+
+/// Unpacks the agent for a process that loads it itself, such as a notebook's kernel. Returns the
+/// folder with its package.
+///
+/// # Errors
+/// If the cache cannot be written.
+pub fn unpack(cache: &Path) -> Result<PathBuf, AgentError> {
+    let unpacked = embedded::unpack(cache);
+    let boot = unpacked.map_err(|source| AgentError::Unpack { path: cache.to_owned(), source })?;
+    Ok(boot.parent().unwrap_or(cache).to_owned())
 }
 
 /// A handle to the agent, see the [module documentation](self).

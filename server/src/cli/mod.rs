@@ -14,6 +14,7 @@ use crate::config::SideEffects;
 mod analyze;
 mod annotate;
 mod apply;
+mod cell;
 mod check;
 mod compare;
 mod demo;
@@ -108,8 +109,21 @@ enum Command {
     /// the server).
     #[command(hide = true)]
     MeasureDevice(MeasureDeviceArgs),
+    /// Prepare the recording of a cell in a notebook's kernel, or print it (used by the
+    /// `%%ridgeline` magic).
+    #[command(hide = true, subcommand)]
+    Cell(CellCommand),
     /// Create a private Python environment with torch in the user's cache folder.
     Setup,
+}
+
+/// The requests of the `%%ridgeline` magic: JSON on standard input.
+#[derive(Debug, Subcommand)]
+enum CellCommand {
+    /// Unpack the agent, create the folder of a recording, and print both as JSON.
+    Begin,
+    /// Add a recording to the project's history and print the cell with its costs.
+    End,
 }
 
 #[derive(Debug, Args)]
@@ -428,6 +442,8 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Mcp(args)) => mcp::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
         Some(Command::MeasureDevice(args)) => measure_device::run(&args, &terminal),
+        Some(Command::Cell(CellCommand::Begin)) => cell::begin(&terminal),
+        Some(Command::Cell(CellCommand::End)) => cell::end(&terminal),
         Some(Command::Setup) => setup::run(&terminal),
         None if cli.stdio => lsp::run(),
         None => Err(Failure::usage(
@@ -462,6 +478,7 @@ fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
         | Command::Mcp(_)
         | Command::Doctor(_)
         | Command::MeasureDevice(_)
+        | Command::Cell(_)
         | Command::Setup => Vec::new(),
     };
     named.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect()

@@ -40,13 +40,15 @@ use tokio_util::sync::CancellationToken;
 use few_iterations::fewer_iterations;
 pub(crate) use measure::Compared;
 pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
-pub(crate) use plan::{Overrides, Plan, Request, TypedCommand, configured_python, plan};
+pub(crate) use plan::{
+    Overrides, Plan, Request, TypedCommand, cell_request, configured_python, plan,
+};
 pub(crate) use probes::{known_probes, stored_probes};
 use recording::{LoadedRecording, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
 use stage::stage_of;
 use stored::measured;
-pub(crate) use stored::{newer, newest, open};
+pub(crate) use stored::{add, newer, newest, open};
 use warm_agents::WarmAgent;
 pub(crate) use what_if::{Iteration, recorded_run};
 

@@ -251,9 +251,7 @@ pub(crate) fn plan(
         }
         _ => request.workspace.clone(),
     };
-    let Loaded { config, file: _, mut notes } = config::load(&root).map_err(|error| {
-        Outcome::Problem(Problem::new(ProblemKind::Configuration, error.to_string(), ""))
-    })?;
+    let Loaded { config, file: _, mut notes } = configuration(&root)?;
     let mut chosen = choose(request, &root, &config, store, discovery)?;
     chosen.find_imports(&root, discovery);
     notes.append(&mut chosen.notes);
@@ -298,12 +296,7 @@ pub(crate) fn plan(
         cwd: working_directory,
         user_code: user_code(&root, &config)?,
         not_user_code: not_user_code(&root, &config),
-        user_packages: config
-            .user_code
-            .packages
-            .iter()
-            .map(|package| package.as_str().to_owned())
-            .collect(),
+        user_packages: user_packages(&config),
         device: overrides.device.unwrap_or(config.device).to_string(),
         iterations: iterations(&config, overrides),
         earlier: Vec::new(),
@@ -345,6 +338,56 @@ pub(crate) fn plan(
         notes,
         request: run,
     })
+}
+
+/// Returns the request with which a notebook's kernel records one of its cells into `out`. The
+/// program runs in the kernel already, so nothing of the configuration that starts one applies.
+///
+/// # Errors
+/// If the configuration is wrong.
+pub(crate) fn cell_request(
+    root: &Path,
+    notebook: PathBuf,
+    out: PathBuf,
+) -> Result<RunRequest, Outcome> {
+    let config = configuration(root)?.config;
+    let overrides = Overrides::default();
+    // A cell may have few iterations, and it runs only once.
+    let iterations = Iterations { warmup: 1, ..iterations(&config, &overrides) };
+    Ok(RunRequest {
+        out,
+        root: root.to_owned(),
+        entry: Entry::Script { path: notebook },
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        cwd: root.to_owned(),
+        user_code: user_code(root, &config)?,
+        not_user_code: not_user_code(root, &config),
+        user_packages: user_packages(&config),
+        device: DeviceChoice::default().to_string(),
+        iterations,
+        earlier: Vec::new(),
+        batch_size: None,
+        eager: false,
+        overlay: BTreeMap::new(),
+        launcher: None,
+        versions: Vec::new(),
+        turn: 1,
+        side_effects: SideEffects::Allow.mode(),
+        keep_writes: Vec::new(),
+        without_sandbox: false,
+        limits: limits(&config, &overrides),
+    })
+}
+
+fn configuration(root: &Path) -> Result<Loaded, Outcome> {
+    config::load(root).map_err(|error| {
+        Outcome::Problem(Problem::new(ProblemKind::Configuration, error.to_string(), ""))
+    })
+}
+
+fn user_packages(config: &Config) -> Vec<String> {
+    config.user_code.packages.iter().map(|package| package.as_str().to_owned()).collect()
 }
 
 /// Returns the absolute path of the Python in the configuration.

@@ -1,11 +1,12 @@
 //! Reads stored recordings without running anything.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::recording::{self, read};
 use crate::history;
 use crate::profiler::Profiled;
-use crate::store::Store;
+use crate::store::{Store, make_recording_private};
 
 /// Reads the newest finished recording of a project, or of the projects in a folder, without
 /// running anything.
@@ -32,6 +33,21 @@ pub(crate) fn newer(
     let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
     let newer = newer.map(|(root, recording)| measured(&root, &recording)).transpose()?;
     Ok(newer.map(|profiled| history::with_changes(store, profiled)))
+}
+
+/// Reads a new recording that another process wrote into the store, and adds it to the history of
+/// the project at `root`.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn add(store: &Store, root: &Path, folder: &Path) -> Result<Profiled, String> {
+    make_recording_private(folder);
+    let mut profiled = measured(root, folder)?;
+    if let Err(error) = history::add(store, &profiled) {
+        let note = format!("this run was not added to the project's history: {error}");
+        Arc::make_mut(&mut profiled.profile).notes.push(note);
+    }
+    Ok(history::with_changes(store, profiled))
 }
 
 /// Returns the newest finished recording of the project at `folder` and those below it, with its

@@ -19,6 +19,8 @@ class Signals:
         self._sources = sources
         self._thread: int | None = None
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        # Whether optimizers may be older than the hooks.
+        self.adopts = False
 
     def on_our_thread(self) -> bool:
         """Whether this is the training thread: the first one that gave a signal."""
@@ -37,6 +39,16 @@ class Signals:
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers.append(weakref.ref(optimizer))
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer steps, whose construction may not have been seen."""
+        may_be_unknown = self.adopts and isinstance(optimizer, torch.optim.Optimizer)
+        if may_be_unknown and id(optimizer) not in self.optimizer_ids():
+            self.optimizer_created(optimizer)
+
+    def optimizer_types(self) -> set[type]:
+        """Returns the classes of the live optimizers."""
+        return {type(item) for item in self.optimizers()}
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Returns the live optimizers, in the order of their creation."""

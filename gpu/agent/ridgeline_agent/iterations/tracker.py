@@ -91,6 +91,7 @@ class IterationTracker:
 
     def stepped(self, optimizer: object, frame: types.FrameType) -> Verdict:
         """An optimizer step has ended."""
+        self.signals.stepped(optimizer)
         alive = self.signals.optimizer_ids()
         return self.finder.stepped(id(optimizer), self.signals.place(frame), alive)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,8 @@ import torch.utils.data
 from torch import nn
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
+
+from .replacements import on_restore, replace
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
 
@@ -62,8 +64,12 @@ class Listener(Protocol):
         """The module returned or raised."""
 
 
-def install(listener: Listener) -> None:
-    """Installs all hooks except those of `ModuleCalls`."""
+def install(listener: Listener, optimizers: Iterable[type] = ()) -> None:
+    """Installs all hooks except those of `ModuleCalls`.
+
+    Args:
+        optimizers: The classes of existing optimizers.
+    """
     _wrap_loader(listener)
     for owner, name in (
         (torch.Tensor, "backward"),
@@ -71,7 +77,7 @@ def install(listener: Listener) -> None:
         (torch.autograd, "grad"),
     ):
         _wrap_backward(listener, owner, name)
-    _wrap_optimizers(listener)
+    _wrap_optimizers(listener, optimizers)
 
 
 def _wrap_loader(listener: Listener) -> None:
@@ -91,7 +97,7 @@ def _wrap_loader(listener: Listener) -> None:
         listener.loaded(self, batch)
         return batch
 
-    iterator.__next__ = __next__
+    replace(iterator, "__next__", __next__)
 
 
 def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
@@ -110,10 +116,10 @@ def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
             listener.went_backward()
         return result
 
-    setattr(owner, name, backward)
+    replace(owner, name, backward)
 
 
-def _wrap_optimizers(listener: Listener) -> None:
+def _wrap_optimizers(listener: Listener, existing: Iterable[type]) -> None:
     original_init: Any = torch.optim.Optimizer.__init__
 
     @functools.wraps(original_init)
@@ -121,7 +127,7 @@ def _wrap_optimizers(listener: Listener) -> None:
         listener.optimizer_created(self)
         original_init(self, *args, **kwargs)
 
-    torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+    replace(torch.optim.Optimizer, "__init__", __init__)
 
     # torch calls this for every new, copied and unpickled optimizer, to wrap the `step` of its
     # class. Our wrapper goes around torch's, so the phase lasts from call to return: torch's own
@@ -133,15 +139,19 @@ def _wrap_optimizers(listener: Listener) -> None:
     @functools.wraps(original_patch)
     def _patch_step_function(self: Any) -> None:
         original_patch(self)
-        kind: Any = type(self)
+        wrap(type(self))
+
+    def wrap(kind: Any) -> None:
         for name in ("step", "zero_grad"):
             method = getattr(kind, name)
             # A subclass may inherit a method that is already wrapped.
             if isinstance(method, types.FunctionType) and method not in wrapped:
-                setattr(kind, name, _optimizer_method(listener, method, name, steps))
+                replace(kind, name, _optimizer_method(listener, method, name, steps))
                 wrapped.add(getattr(kind, name))
 
-    torch.optim.Optimizer._patch_step_function = _patch_step_function  # type: ignore[method-assign]
+    replace(torch.optim.Optimizer, "_patch_step_function", _patch_step_function)
+    for kind in existing:
+        wrap(kind)
 
     # A function that is compiled with a step in it skips our wrapper, but not torch's hooks. What
     # they call must not be compiled.
@@ -160,8 +170,8 @@ def _wrap_optimizers(listener: Listener) -> None:
         if steps.open == 0:
             leave(optimizer)
 
-    optim.register_optimizer_step_pre_hook(before)
-    optim.register_optimizer_step_post_hook(after)
+    on_restore(optim.register_optimizer_step_pre_hook(before).remove)
+    on_restore(optim.register_optimizer_step_post_hook(after).remove)
 
     # A gradient scaler skips steps if gradients overflow; that counts as an iteration too.
     original_step: Any = torch.amp.GradScaler.step
@@ -175,7 +185,7 @@ def _wrap_optimizers(listener: Listener) -> None:
             listener.phase_left(OPTIMIZER)
             listener.stepped(optimizer)
 
-    torch.amp.GradScaler.step = step  # type: ignore[method-assign]
+    replace(torch.amp.GradScaler, "step", step)
 
 
 class _Steps(threading.local):

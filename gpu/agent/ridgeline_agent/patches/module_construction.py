@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from .replacements import replace
+
 _MAX_STACK_DEPTH = 200
 
 RawStack = tuple[tuple[types.CodeType, int], ...]
@@ -44,8 +46,8 @@ class ConstructionStacks:
             wrapper.__module__ = original.__module__
             wrapper.__doc__ = original.__doc__
             wrapper.__wrapped__ = original  # type: ignore[attr-defined]
-        nn.Module.__init__ = __init__  # type: ignore[method-assign,assignment]
-        nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign,assignment]
+        replace(nn.Module, "__init__", __init__)
+        replace(nn.Module, "__setstate__", __setstate__)
 
     def alive(self) -> list[nn.Module]:
         """Returns the live modules, in the order of their construction or copying."""

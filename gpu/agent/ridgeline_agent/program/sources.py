@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from ..patches.overlay import Overlay
+from ..system.forks import call_in_forked
 from . import notebook_cells
 
 # The folder of `ridgeline_agent` with all its packages.
@@ -54,12 +55,12 @@ class UserCode:
     def path(self, filename: str) -> str | None:
         """Returns the display path for a code object's file, or None if it is not user code."""
         if filename not in self._paths:
-            self._paths[filename] = self._decide(filename)
+            self._paths[filename] = self._decide(notebook_cells.path_of(filename))
         return self._paths[filename]
 
     def absolute(self, filename: str) -> str:
         """Resolves a code object's file name, relative to the program's initial folder."""
-        return os.path.realpath(os.path.join(self._cwd, filename))
+        return os.path.realpath(os.path.join(self._cwd, notebook_cells.path_of(filename)))
 
     def _decide(self, filename: str) -> str | None:
         if filename.startswith("<"):
@@ -124,7 +125,7 @@ class Sources:
         self._texts: dict[str, bytes | None] = {}
         # Threads of the program may add files concurrently.
         self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._forked)
+        call_in_forked(self._forked)
 
     def _forked(self) -> None:
         # Another thread may have held the lock.

@@ -23,6 +23,7 @@ class Host(Protocol):
         is written.
 
         `outcome` is `complete`, `short` or `failed` after a manifest was written. It is `exited`,
-        with the reason as the message, if none could be written (a full disk).
+        with the reason as the message, if none could be written (a full disk). In a running kernel
+        it returns, and the hooks are gone (process/kernel.py).
         """
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import Any
 
@@ -24,6 +25,11 @@ _HOST_EVENTS = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 _DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
 # Kineto's trace ends with a few hundred bytes after its events.
 _TAIL_BYTES = 1 << 12
+# Messages of the profiler itself. Its warning about memory is a note of the recording.
+KINETO_MESSAGE = re.compile(
+    rb"^(USDT|VERBOSE|INFO|STAGE|WARNING|ERROR):[-\d]+ [:\d]+ \d+:\d+ \w+\.cpp:\d+\]"
+    rb"|^\[W[\d.: ]+ CPUAllocator\.cpp:\d+\]"
+)
 
 
 class CaptureTraces:

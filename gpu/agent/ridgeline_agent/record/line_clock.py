@@ -215,6 +215,7 @@ class MonitoringClock(LineClock):
         # the last look.
         self._looks: dict[int, list[int]] = {}
         self._codes: list[types.CodeType] = []
+        self._events: list[int] = []
         self._resume_lines: dict[tuple[int, int], int] = {}
 
     def start(self) -> None:
@@ -231,7 +232,7 @@ class MonitoringClock(LineClock):
         on_line, on_expression, on_start, on_resume, on_leave, on_unwind = self._callbacks(
             monitoring
         )
-        for event, callback in (
+        callbacks = (
             (events.LINE, on_line),
             (events.INSTRUCTION, on_expression),
             (events.PY_START, on_start),
@@ -240,7 +241,9 @@ class MonitoringClock(LineClock):
             (events.PY_RETURN, on_leave),
             (events.PY_YIELD, on_leave),
             (events.PY_UNWIND, on_unwind),
-        ):
+        )
+        self._events = [event for event, _ in callbacks]
+        for event, callback in callbacks:
             monitoring.register_callback(tool, event, callback)
         self.log.add(STARTED, 0)
         for thread, frame in _stacks().items():
@@ -258,6 +261,9 @@ class MonitoringClock(LineClock):
         monitoring.set_events(self._tool, 0)
         for code in self._codes:
             monitoring.set_local_events(self._tool, code, 0)
+        for event in self._events:
+            # Before Python 3.14, the interpreter would keep them.
+            monitoring.register_callback(self._tool, event, None)
         monitoring.free_tool_id(self._tool)
         self._tool = None
         self._words.clear()

@@ -50,7 +50,7 @@ def save_trace(results: Any, folder: str) -> None:
     """Saves Kineto's trace as `trace.json`, without facts about the machine.
 
     Kineto writes the given path into the trace, so the process changes to the folder and passes
-    only a file name. The program does not run any further.
+    only a file name. The caller restores the working directory.
     """
     os.chdir(folder)
     results.save(TRACE)

@@ -21,6 +21,7 @@ from ..program.batch import BatchWatch
 from ..program.memory import MemoryWatch
 from ..program.modules import ModuleTable
 from ..protocol.spec import RunSpec
+from ..system.filtered_stderr import FilteredStderr
 from . import device, device_activity, line_clock, loops
 from .capture_traces import start_kineto
 from .expressions import Expressions
@@ -54,6 +55,8 @@ class ProfiledIterations:
         self.clock = line_clock.line_clock(self.log, tracker.sources, self.expressions)
         # Whether the profiler runs.
         self.is_on = False
+        # Holds back Kineto's messages, which nobody but the program would get.
+        self.messages: FilteredStderr | None = None
         # Start and end time of each iteration, by the realtime clock.
         self.windows: list[tuple[int, int]] = []
         # Observes the current iteration; None if its memory is not observed.
@@ -107,6 +110,8 @@ class ProfiledIterations:
         self._guard.log = None
         # Kept until the process ends, because freeing them takes longer than saving them.
         self._results = torch._C._autograd._disable_profiler()
+        if self.messages is not None:
+            self.messages.stop()
         return self._results
 
     def forget(self) -> None:
@@ -166,6 +171,8 @@ class ProfiledIterations:
         if on_cuda:
             device.synchronize()
         self.allocations = device_activity.allocations(program.device)
+        if self.messages is not None:
+            self.messages.start()
         start_kineto(on_cuda=on_cuda, memory=True)
         self.is_on = True
         self._guard.log = self.log

@@ -54,19 +54,28 @@ class ProgramWatch:
         # Whether threads other than the training thread run backward passes.
         self.others_go_backward = False
 
-    def install(self, listener: hooks.Listener, calls: hooks.ModuleCalls, eager: bool) -> None:
-        """Installs the hooks into torch. Call it before any user code runs."""
+    def install(
+        self, listener: hooks.Listener, calls: hooks.ModuleCalls, eager: bool, in_kernel: bool
+    ) -> None:
+        """Installs the hooks into torch. Call it before any user code runs, except in a kernel."""
         tolerating = self._tracker.notes.tolerating
         # So that searches for tensors skip the objects from imports, and do not copy pages that are
         # shared with a zygote.
-        gc.freeze()
+        if not in_kernel:
+            gc.freeze()
         self._tracker.constructions.install()
-        hooks.install(listener)
+        hooks.install(listener, self._tracker.signals.optimizer_types() if in_kernel else ())
         self.loader_times.install()
         tolerating("the program's own profilers", self.observed.profilers.install)
-        tolerating("the watch for out of memory", self.out_of_memory.install)
+        if not in_kernel:
+            # The allocator's observer cannot be removed.
+            tolerating("the watch for out of memory", self.out_of_memory.install)
         self.calls = calls
         self.compiled.install(eager, lambda: calls.function)
+        if in_kernel:
+            self.compiled.listen_if_used()
+            # Nothing of the program is switched off for a measurement.
+            self.observed.may_switch = False
 
     def inspect_all_modules(self) -> None:
         """From now on, hooks every module call and its result."""

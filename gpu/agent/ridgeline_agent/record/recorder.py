@@ -13,21 +13,25 @@ calls, `stages` advances from stage to stage, `timed_iterations` and `profiled_i
 
 from __future__ import annotations
 
-import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import torch
 
 from ..failure.exception import describe_failure, shorten, without_absolute_paths
 from ..iterations.tracker import IterationTracker
 from ..patches import hooks
 from ..patches.harmless import harmless
 from ..patches.overlay import Overlay
+from ..patches.replacements import restore
 from ..protocol.host import Host
 from ..protocol.rank_states import processes_of_run
 from ..protocol.spec import RunSpec
+from ..system.filtered_stderr import FilteredStderr
+from ..system.forks import call_in_forked
 from .alignment import Alignment
-from .capture_traces import CaptureTraces
+from .capture_traces import KINETO_MESSAGE, CaptureTraces
 from .graph_captures import GraphCaptures
 from .hook_receiver import HookReceiver
 from .patches.child_processes import ChildProcesses
@@ -45,6 +49,7 @@ class Recorder:
     Args:
         children: Follows the program into its child processes; None if only this process is
             recorded.
+        in_kernel: The process is a running kernel, which continues after the recording.
     """
 
     def __init__(
@@ -53,11 +58,13 @@ class Recorder:
         host: Host,
         overlay: Overlay,
         children: ChildProcesses | None = None,
+        in_kernel: bool = False,
     ) -> None:
         signals = spec.iterations.signals
         tracker = IterationTracker(spec, host, overlay, "the profiler", signals)
         self._spec = spec
         self._children = children
+        self._in_kernel = in_kernel
         self._tracker = tracker
         self.guard = tracker.guard
         self._alignment = Alignment(spec.rank is not None)
@@ -92,15 +99,49 @@ class Recorder:
         """Installs every hook. Call it before any user code runs."""
         program, receiver = self._program, self._receiver
         calls = hooks.ModuleCalls(receiver, SPARSE_TYPES, receiver.module_gave)
-        program.install(receiver, calls, self._spec.eager)
+        program.install(receiver, calls, self._spec.eager, self._in_kernel)
         program.graphs.install(self._graph_captures)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+        call_in_forked(self._forked)
         if self._children is not None:
             what = "the program's processes"
             self._tracker.notes.tolerating(what, self._children.install, self)
         calls.start()
         self._stages.progress(0, self._spec.iterations.warmup)
+
+    def adopt(
+        self, optimizers: Iterable[torch.optim.Optimizer], gives_way: Callable[[], None]
+    ) -> None:
+        """Prepares for a kernel. Call it before `install`.
+
+        Args:
+            optimizers: Existing optimizers that will probably step.
+            gives_way: Ends the recording if the program has a profiler of its own.
+        """
+        signals = self._tracker.signals
+        signals.adopts = True
+        for optimizer in optimizers:
+            self._tracker.optimizer_created(optimizer)
+        self._profiled.messages = FilteredStderr(KINETO_MESSAGE)
+        profilers = self._program.observed.profilers
+        profilers.gives_way, profilers.is_ours_on = gives_way, lambda: self._profiled.is_on
+
+    def uninstall(self) -> None:
+        """Stops measuring, restores everything that was replaced, and releases the results."""
+        self.ignore()
+        self._program.calls.stop()
+        restore()
+        # The program and Dynamo may keep functions that call these, such as an optimizer's `step`.
+        # Through them, they would keep everything.
+        program = self._program
+        for hook in (self._receiver, self._graph_captures):
+            hook.__dict__ = {"guard": self.guard}
+        for part in (program.compiled, program.loader_times, program.observed.profilers):
+            part.__dict__.clear()
+
+    def iterations_seen(self) -> int:
+        """Returns the number of iterations of a program that ended early."""
+        grouping = self._tracker.finder.grouping_at_end()
+        return self._tracker.boundaries if grouping is None else grouping.count
 
     def provided(
         self, batch_size: int, inputs: object, iterations: tuple[Callable[..., object], ...]

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -66,6 +68,13 @@ class RecordingWriter:
             frame: The program's current frame, for the names of its variables.
             failure: Why the program failed.
         """
+        # Saving the trace changes it, and a running kernel continues.
+        with _restored_working_directory():
+            self._write(status, frame, failure)
+
+    def _write(
+        self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
+    ) -> None:
         tolerating, profiled = self._notes.tolerating, self._profiled
         if self._program.device.type == "cpu" and profiled.windows and profiled.measured_at == 0:
             # torch reports no frees of CPU memory whose allocation it did not see.
@@ -206,3 +215,18 @@ class RecordingWriter:
             return {"kind": entry.kind, "name": entry.target}
         path = self._tracker.sources.user_code.path(entry.target)
         return {"kind": entry.kind, "path": path or os.path.basename(entry.target)}
+
+
+@contextlib.contextmanager
+def _restored_working_directory() -> Iterator[None]:
+    try:
+        here = os.getcwd()
+    except OSError:
+        # The program removed it.
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(here)

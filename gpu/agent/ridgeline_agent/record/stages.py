@@ -267,6 +267,9 @@ class Stages:
 
     def _begin_profiling(self) -> None:
         self._program.observed.timing_ended(self._processes_of_ranks())
+        if self._tracker.guard.is_inert:
+            # The recorder gave way to the program's own profiler.
+            return
         self.stage = Stage.PROFILING
         self.progress(0, self._spec.iterations.profiled)
         quick = is_quick(self._spec, self._timed.timer)

@@ -47,6 +47,7 @@ class Observed:
         self._has_anomaly_detection = False
         # Debugging settings that were left on while iterations were timed.
         self.switches: list[Switch] = []
+        self.may_switch = True
         self.turns: Turns | None = None
         self.line_times: LineTimes | None = None
         # Whether modules are being inspected.
@@ -132,8 +133,9 @@ class Observed:
         """Called before our own profiler starts. `ranks` are the processes of a launched run."""
         what = "the program's own profilers"
         self._tolerating(what, self.profilers.timing_ended)
-        self.switches = self._tolerating(what, self.profilers.switches) or []
-        if self._has_anomaly_detection and torch.is_anomaly_enabled():
+        if self.may_switch:
+            self.switches = self._tolerating(what, self.profilers.switches) or []
+        if self.may_switch and self._has_anomaly_detection and torch.is_anomaly_enabled():
             self.switches.append(anomaly_detection())
         if self._gpu is not None:
             self._tolerating("the GPU's state", self._gpu.query_processes, ranks)

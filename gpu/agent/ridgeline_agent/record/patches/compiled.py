@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ...patches.hooks import compiles_with
+from ...patches.replacements import on_restore, replace
 from ...program.sources import Sources
 
 _MAX_REQUESTS = 1000
@@ -64,12 +65,19 @@ class CompiledRegions:
                 self._compile_requested(model)
             return original(model, *args, **kwargs)
 
-        torch.compile = compile  # type: ignore[assignment]
+        replace(torch, "compile", compile)
 
     @property
     def is_used(self) -> bool:
         """Whether the program has called `torch.compile`."""
         return self._is_listening
+
+    def listen_if_used(self) -> None:
+        """Observes Dynamo from now on, if it has compiled something before."""
+        frames = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+        if frames > 0:
+            with contextlib.suppress(Exception):
+                self._listen()
 
     def _compile_requested(self, model: Any) -> None:
         """Stores the compiled function; for a module, its `forward`."""
@@ -91,7 +99,7 @@ class CompiledRegions:
         # Not imported before the user compiles, because that takes a second.
         from torch._dynamo.convert_frame import register_bytecode_hook
 
-        register_bytecode_hook(self._compiled)
+        on_restore(register_bytecode_hook(self._compiled).remove)
         with contextlib.suppress(Exception):
             self._exclude_agent()
 
@@ -111,7 +119,7 @@ class CompiledRegions:
         skip_code(function.__code__)
         # Dynamo goes directly from a call to `forward` if it finds this function.
         if hasattr(nn_module, "unpatched_nn_module_call"):
-            nn_module.unpatched_nn_module_call = function
+            replace(nn_module, "unpatched_nn_module_call", function)
 
     def _compiled(self, code: types.CodeType, new_code: types.CodeType) -> None:
         self.compilations += 1

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from ...iterations.finder import BACKWARD, MODULE, OPTIMIZER
+from ...patches.replacements import replace
 from ...program.batch import BatchWatch
 
 # A program whose text matches may capture its training step.
@@ -119,7 +120,9 @@ class CudaGraphs:
             finally:
                 listener.replayed(capture, started_replay)
 
-        kind.capture_begin, kind.capture_end, kind.replay = capture_begin, capture_end, replayed
+        replace(kind, "capture_begin", capture_begin)
+        replace(kind, "capture_end", capture_end)
+        replace(kind, "replay", replayed)
 
     @property
     def open(self) -> Capture | None:

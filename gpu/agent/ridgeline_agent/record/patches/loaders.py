@@ -18,6 +18,7 @@ import torch
 from torch.utils import data
 
 from ...patches.module_construction import is_own_init
+from ...patches.replacements import replace
 from ...program.batch import declared_batch_size
 from ...program.sources import Sources
 from .worker_loads import WorkerLoads
@@ -84,7 +85,8 @@ class LoaderTimes:
             return iterator
 
         created, pass_began = self.created, self.pass_began
-        loader.__init__, loader.__iter__ = __init__, __iter__
+        replace(loader, "__init__", __init__)
+        replace(loader, "__iter__", __iter__)
         # The loading classes are private to torch.
         with contextlib.suppress(AttributeError):
             self._worker_loads.install()

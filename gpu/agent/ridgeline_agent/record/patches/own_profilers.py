@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ...patches.replacements import replace
 from ...program.sources import Sources
 from ..switched_off import Switch
 
@@ -49,6 +50,10 @@ class OwnProfilers:
         self._cprofile: Any = None
         # From now on, our own profiler starts.
         self._is_over = False
+        # Ends the recording if the program has a profiler of its own. None: the program's is ended.
+        self.gives_way: Callable[[], None] | None = None
+        # Whether our own profiler runs. Set together with `gives_way`.
+        self.is_ours_on: Callable[[], bool] = lambda: False
 
     def install(self) -> None:
         """Call it before any user code runs."""
@@ -123,9 +128,13 @@ class OwnProfilers:
     def silence(self) -> None:
         """Stops torch's profilers and keeps them from starting again, because only one can run.
 
-        Call it before ours starts. The program ends with the profiled iterations.
+        Call it before ours starts. The program ends with the profiled iterations, except in a
+        kernel, where the recording ends instead.
         """
         self._is_over = True
+        if self.gives_way is not None:
+            self._give_way(self.gives_way)
+            return
         if torch.autograd._profiler_enabled():
             torch._C._autograd._disable_profiler()
         profiler: Any = torch.autograd.profiler
@@ -138,7 +147,19 @@ class OwnProfilers:
         ):
             for name in names:
                 if owner is not None and hasattr(owner, name):
-                    setattr(owner, name, _return_self if name == "__enter__" else _nothing)
+                    replace(owner, name, _return_self if name == "__enter__" else _nothing)
+
+    def _give_way(self, end: Callable[[], None]) -> None:
+        if torch.autograd._profiler_enabled():
+            end()
+            return
+
+        def started(*_: Any) -> None:
+            if self.is_ours_on():
+                end()
+
+        for name in ("_prepare_trace", "_start_trace"):
+            _listen(torch.autograd.profiler.profile, name, started, before=True)
 
     def json(self) -> list[dict[str, object]]:
         """Returns `observed.profilers` for the manifest."""
@@ -186,7 +207,7 @@ def _listen(owner: Any, name: str, callback: Callable[..., None], before: bool =
         report(args, kwargs)
         return result
 
-    setattr(owner, name, hooked)
+    replace(owner, name, hooked)
 
 
 def _function_switch(name: str, install: Callable[[Any], None], function: Any) -> Switch:

@@ -14,6 +14,8 @@ from typing import Any
 from torch.utils import data
 from torch.utils.data import _utils
 
+from ...patches.replacements import replace
+
 _MAX_DATASETS = 16
 # A worker's slot has its number of loaded batches and their total nanoseconds.
 _SLOT = struct.Struct("=QQ")
@@ -75,4 +77,4 @@ class WorkerLoads:
             self._has_loaded = True
             return batch
 
-        fetcher.fetch = fetch
+        replace(fetcher, "fetch", fetch)
