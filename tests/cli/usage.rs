@@ -42,7 +42,7 @@ fn several_scripts_are_listed() {
     sandbox.write("a/train.py", TRAINS);
     sandbox.write("b/train.py", TRAINS);
     sandbox
-        .run(&["profile", "."])
+        .run(&["check", "."])
         .exits_with(3)
         .stderr_contains("a/train.py")
         .stderr_contains("b/train.py");
