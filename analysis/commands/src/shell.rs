@@ -448,7 +448,8 @@ impl Shell<'_> {
                 for word in words.iter().skip(1) {
                     let Some((name, value)) = assignment(&word.text) else { continue };
                     let value = Word { text: value.to_owned(), is_certain: word.is_certain };
-                    if exports {
+                    // A cache folder below `$HOME` does not keep the command from running.
+                    if exports && value.is_certain {
                         self.exported.insert(name.to_owned(), value.clone());
                     }
                     self.variables.insert(name.to_owned(), value);

@@ -77,7 +77,8 @@ fn declared_option(call: Node<'_>, text: &str) -> Option<Vec<String>> {
         "device" | "accelerator" if default.is_some_and(is_gpu) => {
             Some(vec![option.to_owned(), "cpu".to_owned()])
         }
-        "cuda" | "gpu" | "use_cuda" | "use-cuda" | "use_gpu" | "use-gpu"
+        "cuda" | "gpu" | "use_cuda" | "use-cuda" | "use_gpu" | "use-gpu" | "no_cuda" | "no_gpu"
+        | "no_use_gpu"
             if action == Some("store_false") =>
         {
             Some(vec![option.to_owned()])

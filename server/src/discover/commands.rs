@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use ridgeline_analysis::commands::{self, Command, FoundCommand, Program, WORKSPACE_FOLDER};
 
+use super::gpu_options;
 use super::imports::module_below;
 use super::run::Run;
 use super::{Files, normal};
@@ -60,9 +61,10 @@ pub(super) struct Described {
 pub(super) struct Doubts {
     is_incomplete: bool,
     misses_files: bool,
-    wants_gpu: bool,
     /// It evaluates or prepares data.
     pub(super) is_other_task: bool,
+    /// Its data is not on this machine.
+    misses_data: bool,
     is_launched: bool,
     /// This machine has no GPU, and the command does not select the CPU.
     is_not_for_cpu: bool,
@@ -71,7 +73,7 @@ pub(super) struct Doubts {
 impl Doubts {
     /// Whether it is better to start the program without arguments.
     pub(super) fn are_serious(self) -> bool {
-        self.is_incomplete || self.misses_files || self.wants_gpu || self.is_other_task
+        self.is_incomplete || self.misses_files || self.is_other_task
     }
 }
 
@@ -116,6 +118,8 @@ pub(super) fn described(
     let base = bases.into_iter().next_back().filter(|_| kind == Kind::LaunchJson).unwrap_or(base);
     let in_workspace = |text: &String| text.replace(WORKSPACE_FOLDER, &root.to_string_lossy());
     let arguments: Vec<String> = arguments.iter().map(in_workspace).collect();
+    let (arguments, changed) =
+        if has_gpu { (arguments, Vec::new()) } else { gpu_options::removed(arguments) };
     let environment: BTreeMap<String, String> = environment
         .iter()
         .filter(|(name, _)| {
@@ -127,8 +131,8 @@ pub(super) fn described(
     let doubts = Doubts {
         is_incomplete: !written.is_complete,
         misses_files: misses_files(root, &base, &arguments),
-        wants_gpu: !has_gpu && arguments.iter().any(|argument| wants_gpu(argument)),
         is_other_task: is_other_task(&arguments),
+        misses_data: misses_data(&root.join(&base), &arguments),
         is_launched: !launcher.is_empty(),
         is_not_for_cpu: !has_gpu && !arguments.iter().any(|argument| wants_cpu(argument)),
     };
@@ -139,7 +143,10 @@ pub(super) fn described(
         (Kind::EntryPoints, Some(name)) => format!("command {name} from "),
         _ => "command from ".to_owned(),
     };
-    let origin = format!("{what}{file}:{}", written.line);
+    let mut origin = format!("{what}{file}:{}", written.line);
+    if !changed.is_empty() {
+        origin.push_str(&format!(", without {} because there is no GPU", changed.join(" ")));
+    }
     let run = Run {
         path,
         module,
@@ -232,6 +239,14 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
         "yaml", "yml", "json", "jsonl", "toml", "py", "cfg", "ini", "txt", "csv", "parquet", "pt",
         "pth", "ckpt", "npz", "npy", "h5",
     ];
+    // A file may be named without its folder, which another argument names.
+    let here = root.join(base);
+    let named = arguments.iter().map(|argument| {
+        let value = argument.rsplit_once('=').map_or(argument.as_str(), |(_, value)| value);
+        here.join(value)
+    });
+    let folders: Vec<PathBuf> =
+        [here.clone(), root.to_owned()].into_iter().chain(named.filter(|it| it.is_dir())).collect();
     let mut option = "";
     arguments.iter().any(|argument| {
         let (name, value) = match argument.split_once('=') {
@@ -246,7 +261,32 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
         }
         let extension = Path::new(value).extension().and_then(|it| it.to_str());
         extension.is_some_and(|it| READ.contains(&it))
-            && ![root.join(base).join(value), root.join(value)].iter().any(|path| path.exists())
+            && !folders.iter().any(|folder| folder.join(value).exists())
+    })
+}
+
+/// Whether an option for data names a folder that is missing or empty, or an address.
+fn misses_data(folder: &Path, arguments: &[String]) -> bool {
+    const DATA: [&str; 4] = ["data", "root", "input", "corpus"];
+    let mut option = "";
+    arguments.iter().any(|argument| {
+        let (name, value) = match argument.split_once('=') {
+            Some((name, value)) if name.starts_with('-') => (name, value),
+            _ => (option, argument.as_str()),
+        };
+        option = if argument.starts_with('-') { argument } else { "" };
+        let name = name.to_lowercase();
+        if !DATA.iter().any(|word| name.contains(word)) || value.starts_with('-') {
+            return false;
+        }
+        if value.contains("://") {
+            return true;
+        }
+        // Anything else may be the name of a dataset.
+        let path = folder.join(value);
+        value.contains('/')
+            && !path.is_file()
+            && !path.read_dir().is_ok_and(|mut it| it.next().is_some())
     })
 }
 
@@ -277,7 +317,7 @@ fn is_other_task(arguments: &[String]) -> bool {
         || arguments.iter().any(|argument| {
             let name = argument.strip_prefix("--").unwrap_or_default();
             let name = name.strip_suffix("-only").or(name.strip_suffix("_only")).unwrap_or(name);
-            TASKS.contains(&name)
+            TASKS.contains(&name) || name.contains("resume")
         })
 }
 
@@ -285,16 +325,4 @@ pub(super) fn wants_cpu(argument: &str) -> bool {
     let lower = argument.to_lowercase();
     let value = lower.rsplit('=').next().unwrap_or_default();
     value == "cpu" || matches!(lower.as_str(), "--cpu" | "--no-cuda" | "--no_cuda" | "--no-accel")
-}
-
-fn wants_gpu(argument: &str) -> bool {
-    let lower = argument.to_lowercase();
-    let value = lower.rsplit('=').next().unwrap_or_default();
-    let option = lower.split('=').next().filter(|option| option.starts_with('-'));
-    let is_off = matches!(value, "false" | "none" | "no") || lower == "--gpus=0";
-    let is_gpu = option.is_some_and(|option| {
-        let name = option.trim_start_matches('-').replace('-', "_");
-        matches!(name.as_str(), "cuda" | "gpu" | "gpus" | "use_cuda" | "use_gpu")
-    });
-    (is_gpu && !is_off) || value == "cuda" || value.starts_with("cuda:") || value == "gpu"
 }

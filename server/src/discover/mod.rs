@@ -7,6 +7,7 @@
 
 mod choose;
 mod commands;
+mod gpu_options;
 mod import_path;
 mod imports;
 mod run;

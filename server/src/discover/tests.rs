@@ -337,14 +337,23 @@ fn commands_for_a_gpu_where_there_is_none() {
         eprintln!("skipped: this machine has a GPU");
         return;
     }
-    for option in ["-gpu", "--gpu", "--use-gpu", "--gpus=2", "--device cuda:0"] {
-        let readme = format!("```\npython train.py --lr 1 {option}\n```\n");
-        let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme.as_str())];
-        check(&files, "", "", "train.py");
-    }
-    let readme = "```\npython train.py --gpus=0 --use_gpu=false\n```\n";
+    let readme = "```\npython train.py -net vgg16 -gpu\n```\n";
     let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme)];
-    check(&files, "", "", "train.py --gpus=0 --use_gpu=false (command from README.md:2)");
+    let expected = "train.py -net vgg16 \
+        (command from README.md:2, without -gpu because there is no GPU)";
+    check(&files, "", "", expected);
+}
+
+#[test]
+fn a_command_whose_data_is_here() {
+    let readme = "```\npython train.py --data data/large\npython train.py --data data/small\n```\n";
+    let files = [
+        ("train.py", TRAINS),
+        ("model.py", MODEL),
+        ("README.md", readme),
+        ("data/small/text.txt", "text"),
+    ];
+    check(&files, "", "", "train.py --data data/small (command from README.md:3)");
 }
 
 #[test]

@@ -68,11 +68,13 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let names = manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str());
     let names: BTreeSet<&str> = names.collect();
     let names: Vec<&str> = names.into_iter().collect();
+    let cause =
+        if evidence.on_gpu() { "many small kernels" } else { "several passes over each parameter" };
     Some(Finding {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),
         related: creation_sites(evidence),
-        message: format!("{} is not fused: many small kernels", names.join(" and ")),
+        message: format!("{} is not fused: {cause}", names.join(" and ")),
         why: format!(
             "Each parameter is updated by several ops, and each op reads and writes all of its \
             data. Pass `{argument}` to the optimizer to fuse them; same results up to rounding."

@@ -169,7 +169,8 @@ fn how_to_shorten(run: &RunFacts) -> Option<&'static str> {
         activity if activity.starts_with("import") => return None,
         _ => match (run.end.stage.as_str(), run.end.done) {
             ("warm-up", 0) | ("starting", _) | ("", _) => {
-                "Or do less before the loop: less data, less evaluation"
+                "Or do less until its first iteration ends: less data, less evaluation, a smaller \
+                batch"
             }
             _ => "Or make iterations shorter: a smaller batch",
         },
@@ -301,7 +302,7 @@ mod tests {
         ];
         expect![[r#"
             before its first iteration finished. It was importing transformers: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml.
-            before its first iteration finished. It was at data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or do less before the loop: less data, less evaluation.
+            before its first iteration finished. It was at data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or do less until its first iteration ends: less data, less evaluation, a smaller batch.
             after one iteration, during warm-up. It was waiting for the network: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or run the program once without Ridgeline to fill its download cache.
             while iterations were timed. It was compiling (`torch.compile`): data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Compiled code is cached, so the next run gets further in the same time.
             while iterations were profiled. It was waiting for its child processes: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program it starts: if the child processes train, profile the script they run.

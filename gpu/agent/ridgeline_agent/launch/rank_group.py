@@ -139,7 +139,12 @@ class RankGroup:
         # As in an activated environment, whose torchrun is found first.
         search = [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
         variables = {**os.environ, "PATH": os.pathsep.join(search), **self._spec.env}
-        program = shutil.which(command[0], path=variables["PATH"]) or command[0]
+        program = shutil.which(command[0], path=variables["PATH"])
+        if program is None and command[0] == "torchrun":
+            # The environment may borrow torch from another one, without its scripts.
+            program = sys.executable
+            command[:1] = [program, "-m", "torch.distributed.run"]
+        program = program or command[0]
         if not os.path.exists(os.path.join(self._spec.cwd, program)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         command = side_effects.wrap_command(
