@@ -20,8 +20,9 @@ pub(super) fn limit_cost(finding: Finding, profile: &Profile) -> Finding {
 /// The time of all lines that belong to it, in nanoseconds. Returns `None` if none of them ran in
 /// the iteration, such as the line that creates a loader.
 fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
-    // This rule is about iterations that may not have been profiled.
-    if finding.rule == "iteration-varies" {
+    // The first is about iterations that may not have been profiled, the second about every line that
+    // gets the tokens.
+    if matches!(finding.rule, "iteration-varies" | "padding-waste") {
         return None;
     }
     let mut places: Vec<&SourceLine> = std::iter::once(&finding.at)
@@ -97,5 +98,6 @@ mod tests {
     fn a_cost_is_limited_to_its_phase() {
         check("loader-no-workers", 1, &[], 34.8, 28.0);
         check("iteration-varies", 5, &[], 9.0, 9.0);
+        check("padding-waste", 5, &[], 9.0, 9.0);
     }
 }
