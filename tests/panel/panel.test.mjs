@@ -138,6 +138,21 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await page.evaluate(() => document.activeElement.id), "main");
     }));
 
+  test("has links to its sections, which stay in view", () =>
+    withPanel(browser, documents(), async (page) => {
+      const links = page.locator("#navigation a:visible");
+      const titles = await page.locator("main section[aria-labelledby] h2:visible").allInnerTexts();
+      assert.ok(titles.length > 5);
+      assert.deepEqual(await links.allInnerTexts(), titles);
+      await links.filter({ hasText: "Memory" }).press("Enter");
+      assert.equal(await page.evaluate(() => document.activeElement.id), "memory-title");
+      const [bar, title] = [await page.locator("#navigation").boundingBox(), await page.locator("#memory-title").boundingBox()];
+      assert.ok(bar.y === 0 && title.y > bar.height && title.y < 200, JSON.stringify([bar, title]));
+      assert.equal(await page.locator("#navigation a[aria-current]").innerText(), "Memory");
+      await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+      await waitUntil(async () => (await page.locator("#navigation a[aria-current]").innerText()) !== "Memory", "the current section");
+    }));
+
   test("searches, counts and clears", () =>
     withPanel(browser, documents(), async (page) => {
       const matches = page.locator(".search [role=status]");

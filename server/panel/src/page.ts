@@ -20,6 +20,7 @@ import { Highlighter } from "./highlighter";
 import { HistorySection } from "./history";
 import { KernelsSection } from "./kernels";
 import { MemorySection } from "./memory";
+import { Navigation } from "./navigation";
 import { Notice } from "./notice";
 import { showNotes } from "./notes";
 import { RanksSection } from "./ranks/section";
@@ -50,6 +51,7 @@ export class Page {
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
   readonly #findings: FindingsSection;
+  readonly #navigation = new Navigation();
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
@@ -213,6 +215,7 @@ export class Page {
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
     this.#compare?.show(panel.history);
+    this.#navigation.update();
     restore();
     document.documentElement.dataset.ready = "true";
   }

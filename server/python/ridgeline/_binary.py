@@ -10,6 +10,8 @@ import sysconfig
 from typing import Any
 
 _NAME = "ridgeline.exe" if os.name == "nt" else "ridgeline"
+# Reading a long recording takes seconds.
+_MAX_SECONDS = 300
 
 
 class BinaryError(Exception):
@@ -42,9 +44,12 @@ def call(command: str, *options: str, request: dict[str, Any]) -> str:
             [binary(), *options, "cell", command],
             input=json.dumps(request).encode("utf-8"),
             capture_output=True,
+            timeout=_MAX_SECONDS,
         )
     except OSError as error:
         raise BinaryError(f"the ridgeline binary could not be started: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise BinaryError(f"ridgeline did not answer within {_MAX_SECONDS} s") from None
     if ended.returncode != 0:
         message = ended.stderr.decode("utf-8", "replace").strip()
         raise BinaryError(message or f"ridgeline exited with code {ended.returncode}")
