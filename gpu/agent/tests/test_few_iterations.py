@@ -285,3 +285,23 @@ def test_evaluation_is_counted_in_samples(loop: str) -> None:
     batch = recording.manifest["batch"]
     assert batch["size"] == 2 and "unit" not in batch
     assert any(note.startswith("forward only: ") for note in recording.manifest["notes"])
+
+
+def test_slow_iterations_keep_to_the_time_limit() -> None:
+    # Nothing ends this process at its limit.
+    recording = record(
+        """
+        import time
+        import torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+            time.sleep(0.3)
+        """,
+        limits={"seconds": 2.5},
+    )
+    iterations = recording.manifest["iterations"]
+    assert (len(iterations["timed_ns"]), len(iterations["profiled"])) == (1, 1)
+    assert "only one was timed and one profiled" in " ".join(recording.manifest["notes"])

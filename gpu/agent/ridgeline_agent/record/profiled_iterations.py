@@ -43,7 +43,7 @@ class ProfiledIterations:
         program: ProgramWatch,
         all_ranks: Callable[[str, int], int],
     ) -> None:
-        self._wanted = spec.iterations.profiled
+        self.wanted = spec.iterations.profiled
         self._tracker = tracker
         self._guard = tracker.guard
         self._notes = tracker.notes
@@ -79,7 +79,7 @@ class ProfiledIterations:
     @property
     def measured_at(self) -> int:
         """The index of the last profiled iteration whose memory was observed."""
-        return min(len(self.windows), self._wanted) - 1
+        return min(len(self.windows), self.wanted) - 1
 
     def begin(self, for_times: int) -> None:
         """Starts the profiler and the first iteration."""
@@ -89,13 +89,13 @@ class ProfiledIterations:
 
     def iteration_ended(self, frame: types.FrameType) -> bool:
         """Returns whether it was the last one. If so, call `stop`, otherwise `begin_next`."""
-        is_last = len(self.windows) + 1 >= self._wanted + self.for_times
+        is_last = len(self.windows) + 1 >= self.wanted + self.for_times
         self._close_window(frame, is_last)
         return is_last
 
     def begin_next(self, frame: types.FrameType) -> None:
         """Begins the next iteration. Memory is observed only in the first ones."""
-        if len(self.windows) < self._wanted:
+        if len(self.windows) < self.wanted:
             self._begin_with_memory(frame)
         else:
             self._begin_for_times()

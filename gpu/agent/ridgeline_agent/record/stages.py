@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import sys
 import time
@@ -17,6 +18,7 @@ from . import device
 from .capture_traces import CaptureTraces
 from .extra.extra_iterations import ExtraIterations, is_quick
 from .extra.more_times import PROFILED_FOR_TIMES
+from .observed.line_times import seconds_left
 from .patches.child_processes import ChildProcesses
 from .patches.cuda_graphs import MENTIONS_CAPTURE
 from .phase_times import PhaseTimes
@@ -30,6 +32,10 @@ from .timed_iterations import TimedIterations
 _MAX_BEFORE_CAPTURE = 16
 _MAX_BEFORE_CAPTURE_NS = 10_000_000_000
 _MAX_ON_SIDE_STREAM = 64
+# A profiled iteration takes longer than others. The recording has to be written within the time
+# limit, too.
+_PROFILED_TO_TIMED = 1.5
+_SHARE_TO_USE = 0.8
 
 
 class Stage(enum.Enum):
@@ -83,6 +89,8 @@ class Stages:
         self._compilations_before = 0
         self._ranks_compile = False
         self._first_boundary_ns = 0
+        # The end of the last warm-up iteration.
+        self._warmed_up_ns: int | None = None
 
     def is_measuring(self) -> bool:
         """Whether an iteration is timed or profiled."""
@@ -180,6 +188,7 @@ class Stages:
             self._traces.forget_replays()
         self._timed.forget(program.device)
         program.loader_times.forget_times()
+        self._warmed_up_ns = None
         self.stage = Stage.WARM_UP
         program.out_of_memory.start_history()
         program.inspect_all_modules()
@@ -189,6 +198,7 @@ class Stages:
         children must not.
         """
         self.warmed_up = 0
+        self._warmed_up_ns = None
         self.before_first = self._spec.iterations.warmup == 0
         self.stage = Stage.WARM_UP
         self._timed.forget(torch.device("cpu"))
@@ -199,10 +209,32 @@ class Stages:
         wanted = self._spec.iterations.warmup
         self.warmed_up += 1
         self.progress(min(self.warmed_up, wanted), wanted)
+        before_ns, self._warmed_up_ns = self._warmed_up_ns, time.perf_counter_ns()
+        if self.warmed_up >= wanted and before_ns is not None:
+            self._keep_to_limit((self._warmed_up_ns - before_ns) / 1e9)
         if self.warmed_up >= wanted and self._awaits_children():
             return
         if self.warmed_up >= wanted and not self._awaits_capture():
             self._begin_timing()
+
+    def _keep_to_limit(self, iteration_seconds: float) -> None:
+        """Measures fewer iterations if the time limit would end the run before all of them."""
+        spec = self._spec
+        wanted = spec.iterations
+        left = seconds_left(spec.limits.seconds, self._tracker.began_ns)
+        if left is None or spec.rank is not None or min(wanted.timed, wanted.profiled) <= 1:
+            return
+        needed = (wanted.timed + wanted.profiled * _PROFILED_TO_TIMED) * iteration_seconds
+        if needed < left * _SHARE_TO_USE:
+            return
+        fewer = dataclasses.replace(wanted, timed=1, timed_at_most=None, profiled=1)
+        self._spec = dataclasses.replace(spec, iterations=fewer)
+        self._timed.requested = fewer
+        self._profiled.wanted = fewer.profiled
+        self._tracker.notes.add(
+            f"an iteration takes {iteration_seconds:.1f} s, so only one was timed and one profiled."
+            " A higher time limit (`--seconds`) leaves time for more"
+        )
 
     def _awaits_children(self) -> bool:
         """Whether this is a child that calls a model and has not trained yet, or whose siblings are

@@ -27,7 +27,7 @@ class TimedIterations:
         observed: Observed,
         all_ranks: Callable[[str, int], int],
     ) -> None:
-        self._requested = spec.iterations
+        self.requested = spec.iterations
         self._tracker = tracker
         self._observed = observed
         self._all_ranks = all_ranks
@@ -50,8 +50,8 @@ class TimedIterations:
         self.phase_times.iteration_ended()
         self._tracker.host.timed(timer.count)
         self._observed.query_gpu(now_ns)
-        maximum = self._requested.timed_at_most
-        if timer.count < self._requested.timed or (maximum is not None and self._goes_on(maximum)):
+        maximum = self.requested.timed_at_most
+        if timer.count < self.requested.timed or (maximum is not None and self._goes_on(maximum)):
             timer.begin()
             return False
         timer.finish()
