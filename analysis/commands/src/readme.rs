@@ -20,12 +20,13 @@ const SHELLS: [&str; 13] = [
     "powershell",
 ];
 
-/// Returns the Python programs that the code blocks of a README start.
+/// Returns the Python programs that a README starts: those of its code blocks, then those in its
+/// sentences, which are often variants.
 pub fn in_readme(text: &str) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let (mut found, mut in_sentences) = (Vec::new(), Vec::new());
     let mut block: Option<Block> = None;
     for (number, line) in (1_u32..).zip(text.lines()) {
         let trimmed = line.trim_start();
@@ -56,15 +57,16 @@ pub fn in_readme(text: &str) -> Vec<FoundCommand> {
                     let lines = vec![line.to_owned()];
                     block = Some(Block { fence: None, first: number, is_shell: true, lines });
                 } else {
-                    found.extend(inline(line, number));
+                    in_sentences.extend(inline(line, number));
                 }
             }
         }
-        if found.len() >= MAX_COMMANDS {
-            return found;
+        if found.len() + in_sentences.len() >= MAX_COMMANDS {
+            break;
         }
     }
     found.extend(block.into_iter().flat_map(Block::commands));
+    found.extend(in_sentences);
     found
 }
 
@@ -176,8 +178,8 @@ mod tests {
         check(
             "# Usage\n\n```python train.py```\n\n```\npython b.py\n```\n",
             expect![[r#"
-                3: <python> Script("train.py") []
-                6: <python> Script("b.py") []"#]],
+                6: <python> Script("b.py") []
+                3: <python> Script("train.py") []"#]],
         );
     }
 

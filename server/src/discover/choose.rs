@@ -328,6 +328,9 @@ fn by_name(path: &Path) -> i32 {
         "visual",
         "plot",
         "demo",
+        "distributed",
+        "multi_gpu",
+        "multigpu",
     ]) {
         points -= 4;
     }
@@ -341,6 +344,8 @@ fn by_name(path: &Path) -> i32 {
         "docs",
         "tools",
         "demos",
+        "distributed",
+        "multi_gpu",
     ];
     let folders = path.parent().into_iter().flat_map(Path::components);
     let mut depth = 0;

@@ -241,7 +241,9 @@ impl Summary<'_> {
             return;
         }
         leaves.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
-        self.section("Most expensive layers", "");
+        let trains = self.profile.iteration.phases.get(Phase::Backward) > 0.0;
+        let what = if trains { "with their backward pass and update" } else { "" };
+        self.section("Most expensive layers", what);
         for module in leaves.into_iter().take(MAX_ROWS) {
             let path = if module.path.is_empty() { "the model" } else { &module.path };
             let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));

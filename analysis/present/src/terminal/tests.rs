@@ -200,7 +200,7 @@ fn a_summary() {
                  200 µs   0.2%  train.py:16
                   10 µs  <0.1%  train.py:18
 
-            Most expensive layers
+            Most expensive layers  with their backward pass and update
                   65 ms    65%  conv  Conv2d
                   15 ms    15%  head  Linear
 
@@ -254,7 +254,7 @@ fn device_utilization() {
                      200 µs   0.2%  train.py:16
                       10 µs  <0.1%  train.py:18
 
-                Most expensive layers
+                Most expensive layers  with their backward pass and update
                       65 ms    65%  conv  Conv2d
                             GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
@@ -280,7 +280,7 @@ fn device_utilization() {
                      200 µs   0.2%  train.py:16
                       10 µs  <0.1%  train.py:18
 
-                Most expensive layers
+                Most expensive layers  with their backward pass and update
                       65 ms    65%  conv  Conv2d  80% in PyTorch ops
                       15 ms    15%  head  Linear"#]],
     );
