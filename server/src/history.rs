@@ -37,11 +37,21 @@ const READ_LIMIT: u64 = 1 << 20;
 /// The maximum size of the file with a run's costs, in bytes.
 const COSTS_LIMIT: u64 = 1 << 20;
 
-/// Adds a measurement to its project's history.
+/// Adds a new measurement to its project's history, and the changes since earlier runs to the
+/// measurement. A history that cannot be written is a note.
+pub(crate) fn add(store: &Store, mut profiled: Profiled) -> Profiled {
+    if let Err(error) = write_record(store, &profiled) {
+        let note = format!("this run was not added to the project's history: {error}");
+        Arc::make_mut(&mut profiled.profile).notes.push(note);
+    }
+    with_changes(store, profiled)
+}
+
+/// Appends a measurement to the file.
 ///
 /// # Errors
 /// If the state folder cannot be written.
-pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
+fn write_record(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
     let folder = store.workspace_state(&profiled.root);
     create_private(&folder)?;
     let file = file_in(&folder);
@@ -298,7 +308,7 @@ mod tests {
     fn runs_are_read_newest_first_and_limited_in_number() {
         let (_folder, store) = store();
         for number in 0..1000_u32 {
-            add(&store, &measured(f64::from(number), number.into())).expect("written");
+            write_record(&store, &measured(f64::from(number), number.into())).expect("written");
         }
         let runs = read(&store, Path::new("/nowhere/project"));
         assert_eq!(runs.len(), SHOWN_LIMIT);
@@ -324,16 +334,16 @@ mod tests {
     fn lines_from_other_programs_are_skipped() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
-        add(&store, &measured(1.0, 1)).expect("written");
+        write_record(&store, &measured(1.0, 1)).expect("written");
         let file = file_in(&store.workspace_state(root));
         let mut damaged = fs::read(&file).expect("bytes");
         damaged.extend_from_slice(b"{}\n[1]\n\xff\xfe\nnull\n{\"when_unix_ms\":-1}\n{\"half");
         fs::write(&file, &damaged).expect("written");
-        add(&store, &measured(2.0, 2)).expect("written");
+        write_record(&store, &measured(2.0, 2)).expect("written");
         assert_eq!(times(&read(&store, root)), [2.0, 1.0]);
 
         fs::write(&file, vec![b'x'; 3 << 20]).expect("written");
-        add(&store, &measured(3.0, 3)).expect("written");
+        write_record(&store, &measured(3.0, 3)).expect("written");
         assert_eq!(times(&read(&store, root)), [3.0]);
         assert!(fs::metadata(&file).expect("there").len() < 1000);
     }
@@ -342,7 +352,7 @@ mod tests {
     fn damaged_costs_are_ignored() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
-        add(&store, &measured(1.0, 1)).expect("written");
+        write_record(&store, &measured(1.0, 1)).expect("written");
         let file = runs_in(&store.workspace_state(root)).join("1.json");
         let whole = fs::read(&file).expect("bytes");
         assert!(run(&store, root, 1).is_some());
@@ -360,8 +370,8 @@ mod tests {
     fn changes_since_the_previous_run() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
-        add(&store, &measured(1.0, 1)).expect("written");
-        add(&store, &measured(2.0, 2)).expect("written");
+        write_record(&store, &measured(1.0, 1)).expect("written");
+        write_record(&store, &measured(2.0, 2)).expect("written");
         let changes = |when| since(&store, root, &measured(2.0, when).profile, when);
         assert!(changes(2).last.is_some() && changes(2).head.is_none());
         assert!(changes(1).last.is_none());
@@ -390,18 +400,18 @@ mod tests {
             (since.last.is_some(), since.head_unix_ms)
         };
         // A run of the text in HEAD.
-        add(&store, &measured_text(&project, "a = 1\n", 1)).expect("written");
-        add(&store, &measured_text(&project, "a = 3\n", 2)).expect("written");
+        write_record(&store, &measured_text(&project, "a = 1\n", 1)).expect("written");
+        write_record(&store, &measured_text(&project, "a = 3\n", 2)).expect("written");
         assert_eq!(head_of(2), (true, Some(1)));
         // The text in HEAD has not run yet.
         fs::write(project.join("train.py"), "a = 2\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "y"]));
-        add(&store, &measured_text(&project, "a = 4\n", 3)).expect("written");
+        write_record(&store, &measured_text(&project, "a = 4\n", 3)).expect("written");
         assert_eq!(head_of(3), (true, None));
         // A text that ran before it was committed matches the commit.
         fs::write(project.join("train.py"), "a = 3\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "z"]));
-        add(&store, &measured_text(&project, "a = 4\n", 4)).expect("written");
+        write_record(&store, &measured_text(&project, "a = 4\n", 4)).expect("written");
         assert_eq!(head_of(4), (true, Some(2)));
         let runs = read(&store, &project);
         let commit = git::Commit::named(&project, "HEAD").expect("a commit");
@@ -416,7 +426,7 @@ mod tests {
     fn a_measurement_comes_before_earlier_runs() {
         let (_folder, store) = store();
         for number in 1..=3 {
-            add(&store, &measured(number as f64, number)).expect("written");
+            write_record(&store, &measured(number as f64, number)).expect("written");
         }
         let PanelHistory { runs, last, head } =
             PanelHistory::of(Some(&store), &measured(2.0, 2), 7);

@@ -444,6 +444,10 @@ def test_without_a_step_in_time_forward_passes_are_iterations() -> None:
     # The validation was over in time after all.
     assert finder.stepped("a", 2, {"a"}) is Verdict.RESTART
     assert finder.seconds_waited is None
+    # It was the warm-up of a capture, or in a forked child the time of its parent.
+    finder.reset()
+    for _ in range(5):
+        assert finder.called("model", 1, training=False) is Verdict.NOTHING
 
 
 def check_optimizer_phase(body: str, methods: list[str]) -> Recording:

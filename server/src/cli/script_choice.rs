@@ -11,11 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::exit::Failure;
 use super::run;
 use super::terminal::Terminal;
-use crate::pipeline::{Outcome, Pipeline, Plan, Request};
+use crate::pipeline::{Outcome, Pipeline, Plan, Request, first_few};
 use crate::profiler::RunChoice;
 
-/// The maximum number of scripts that a note names.
-const MAX_NAMED: usize = 3;
 /// The maximum length of an answer, in bytes.
 const MAX_ANSWER: u64 = 100;
 
@@ -62,20 +60,14 @@ pub(super) async fn plan(
 }
 
 fn note(first: &RunChoice, runs: &[RunChoice]) -> String {
-    let others = runs.get(1..).unwrap_or_default();
-    let mut names: Vec<&str> =
-        others.iter().take(MAX_NAMED).map(|run| run.command.as_str()).collect();
-    let more = format!("{} more", others.len().saturating_sub(MAX_NAMED));
-    if others.len() > MAX_NAMED {
-        names.push(&more);
-    }
+    let others: Vec<String> = runs.iter().skip(1).map(|run| run.command.clone()).collect();
     format!(
         "note: {} scripts could be the training script, and none is more likely than the others. \
         Profiling the first one, {}. The others: {}. For another one, pass its path instead \
         of the folder",
         runs.len(),
         first.command,
-        names.join(", ")
+        first_few(&others)
     )
 }
 

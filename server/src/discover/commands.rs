@@ -233,6 +233,20 @@ fn within(base: &Path, path: Option<&str>) -> Option<PathBuf> {
     normal(&result)
 }
 
+/// Yields each value among the arguments with the lowercase name of its option, which is empty for
+/// positional arguments. An option itself is also the value of the option before it.
+fn values(arguments: &[String]) -> impl Iterator<Item = (String, &str)> {
+    let mut option = "";
+    arguments.iter().map(move |argument| {
+        let (name, value) = match argument.split_once('=') {
+            Some((name, value)) if name.starts_with('-') => (name, value),
+            _ => (option, argument.as_str()),
+        };
+        option = if argument.starts_with('-') { argument } else { "" };
+        (name.to_lowercase(), value)
+    })
+}
+
 /// Whether the arguments name input files that do not exist. Folders may be created by the program.
 fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
     const READ: [&str; 17] = [
@@ -241,20 +255,10 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
     ];
     // A file may be named without its folder, which another argument names.
     let here = root.join(base);
-    let named = arguments.iter().map(|argument| {
-        let value = argument.rsplit_once('=').map_or(argument.as_str(), |(_, value)| value);
-        here.join(value)
-    });
+    let named = values(arguments).map(|(_, value)| here.join(value));
     let folders: Vec<PathBuf> =
         [here.clone(), root.to_owned()].into_iter().chain(named.filter(|it| it.is_dir())).collect();
-    let mut option = "";
-    arguments.iter().any(|argument| {
-        let (name, value) = match argument.split_once('=') {
-            Some((name, value)) if name.starts_with('-') => (name, value),
-            _ => (option, argument.as_str()),
-        };
-        option = if argument.starts_with('-') { argument } else { "" };
-        let name = name.to_lowercase();
+    values(arguments).any(|(name, value)| {
         let writes = ["out", "save", "log", "dest", "name", "export"];
         if writes.iter().any(|word| name.contains(word)) || value.contains("://") {
             return false;
@@ -268,14 +272,7 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
 /// Whether an option for data names a folder that is missing or empty, or an address.
 fn misses_data(folder: &Path, arguments: &[String]) -> bool {
     const DATA: [&str; 4] = ["data", "root", "input", "corpus"];
-    let mut option = "";
-    arguments.iter().any(|argument| {
-        let (name, value) = match argument.split_once('=') {
-            Some((name, value)) if name.starts_with('-') => (name, value),
-            _ => (option, argument.as_str()),
-        };
-        option = if argument.starts_with('-') { argument } else { "" };
-        let name = name.to_lowercase();
+    values(arguments).any(|(name, value)| {
         if !DATA.iter().any(|word| name.contains(word)) || value.starts_with('-') {
             return false;
         }

@@ -44,6 +44,7 @@ pub(crate) use plan::{
     Overrides, Plan, Request, TypedCommand, cell_request, configured_python, plan,
 };
 pub(crate) use probes::{known_probes, stored_probes};
+pub(crate) use program::first_few;
 use recording::{LoadedRecording, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
 use stage::stage_of;
@@ -218,16 +219,9 @@ impl Pipeline {
         }
         read.profile.notes.splice(0..0, notes);
         read.profile.side_effects = side_effects;
-        let mut profiled = recording::locate(read, &plan.root, Some(&interpreter), &folder);
+        let profiled = recording::locate(read, &plan.root, Some(&interpreter), &folder);
         let store = self.store.clone();
-        blocking(move || {
-            if let Err(error) = history::add(&store, &profiled) {
-                let note = format!("this run was not added to the project's history: {error}");
-                Arc::make_mut(&mut profiled.profile).notes.push(note);
-            }
-            history::with_changes(&store, profiled)
-        })
-        .await
+        blocking(move || history::add(&store, profiled)).await
     }
 
     /// Runs again with `torch.compile` off, and records into a subfolder of the recording.

@@ -189,20 +189,23 @@ pub(super) fn choose(
 }
 
 fn likeliest(run: &Run, others: &[Candidate]) -> String {
-    const NAME_LIMIT: usize = 3;
-    let mut names: Vec<String> =
-        others.iter().take(NAME_LIMIT).map(|one| name_of(&one.run)).collect();
-    if others.len() > NAME_LIMIT {
-        names.push(format!("{} more", others.len() - NAME_LIMIT));
-    }
+    let names: Vec<String> = others.iter().map(|one| name_of(&one.run)).collect();
     format!(
         "{} scripts could be the training script; {} is the most likely. The others: {}. To \
         profile another one: `ridgeline profile {}`",
         others.len() + 1,
         name_of(run),
-        names.join(", "),
+        first_few(&names),
         others.first().map(|one| name_of(&one.run)).unwrap_or_default()
     )
+}
+
+/// Lists the first names, and how many more there are.
+pub(crate) fn first_few(names: &[String]) -> String {
+    const LIMIT: usize = 3;
+    let listed = names.iter().take(LIMIT).cloned();
+    let more = names.len().checked_sub(LIMIT + 1).map(|more| format!("{} more", more + 1));
+    listed.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 fn name_of(run: &Run) -> String {

@@ -1,7 +1,6 @@
 //! Reads stored recordings without running anything.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::recording::{self, read};
 use crate::history;
@@ -42,12 +41,7 @@ pub(crate) fn newer(
 /// If it cannot be read.
 pub(crate) fn add(store: &Store, root: &Path, folder: &Path) -> Result<Profiled, String> {
     make_recording_private(folder);
-    let mut profiled = measured(root, folder)?;
-    if let Err(error) = history::add(store, &profiled) {
-        let note = format!("this run was not added to the project's history: {error}");
-        Arc::make_mut(&mut profiled.profile).notes.push(note);
-    }
-    Ok(history::with_changes(store, profiled))
+    Ok(history::add(store, measured(root, folder)?))
 }
 
 /// Returns the newest finished recording of the project at `folder` and those below it, with its

@@ -194,6 +194,8 @@ class IterationFinder:
         """Discards all signals so far, because they were the warm-up of a capture."""
         self.found_by = self._wanted
         self.seen.clear()
+        self._calls_before = 0
+        self._hurried_after = None
         self._stepped.clear()
         self._symbols.clear()
         self._period = self._new_period()
