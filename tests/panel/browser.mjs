@@ -1,10 +1,10 @@
 // Chromium and playwright-core, as installed by tests/editors/setup, or the reason why they are missing.
 
-import { existsSync, mkdtempSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 const EDITORS = process.env.RIDGELINE_EDITORS;
 
@@ -35,9 +35,10 @@ export function launch({ chromium, executable }) {
   });
 }
 
-/** The folder for screenshots. */
+/** The folder for screenshots, beside those of the editors. */
 export async function screenshotFolder() {
-  const folder = process.env.RIDGELINE_EDITOR_PICTURES ? join(process.env.RIDGELINE_EDITOR_PICTURES, "panel") : mkdtempSync(join(tmpdir(), "ridgeline-panel-pictures-"));
+  const pictures = process.env.RIDGELINE_EDITOR_PICTURES ?? fileURLToPath(new URL("../../target/editors", import.meta.url));
+  const folder = join(pictures, "panel");
   await mkdir(folder, { recursive: true });
   return folder;
 }

@@ -1,7 +1,8 @@
 """Renews the recordings in this folder: `python make.py [NAME…]`, with a Python that has torch.
 
 Each folder's `src` is a small project; its `train.py` is run under the agent's recorder. What is
-kept is what a stored recording is made of (docs/recording.md), compressed.
+kept is what a stored recording is made of (docs/recording.md), compressed. `demo` is the recorded
+run of `ridgeline demo`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HARNESS = HERE.parent.parent / "gpu" / "agent" / "tests" / "recording.py"
-LARGEST_BYTES = 300_000
+DEMO = HERE.parent.parent / "demo-projects" / "resnet"
+LARGEST_BYTES = 500_000
 
 
-def record(source: Path, folder: Path, eager: bool) -> None:
-    """Records `source/train.py` into `folder`."""
+def record(source: Path, folder: Path, **options: object) -> None:
+    """Records `source/train.py` into `folder`. `options` are fields of the request."""
     with tempfile.TemporaryDirectory() as out:
         request = {
             "id": 1,
@@ -28,7 +30,7 @@ def record(source: Path, folder: Path, eager: bool) -> None:
             "root": str(source),
             "cwd": str(source),
             "entry": {"kind": "script", "path": str(source / "train.py")},
-            "eager": eager,
+            **options,
         }
         environment = {
             **os.environ,
@@ -49,7 +51,7 @@ def record(source: Path, folder: Path, eager: bool) -> None:
             # Without name and time, so that equal content gives identical files.
             (folder / f"{name}.gz").write_bytes(gzip.compress(content, 9, mtime=0))
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    print(f"{folder.relative_to(HERE)}: {size} bytes, {manifest['notes'] or 'no notes'}")
+    print(f"{folder}: {size} bytes, {manifest['notes'] or 'no notes'}")
     if size > LARGEST_BYTES:
         sys.exit(f"{folder} is larger than {LARGEST_BYTES} bytes")
 
@@ -60,9 +62,11 @@ def main() -> None:
         name = source.parent.name
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        record(source, source.parent, eager=False)
+        record(source, source.parent)
         if name.startswith("compiled"):
             record(source, source.parent / "eager", eager=True)
+    if not sys.argv[1:] or "demo" in sys.argv[1:]:
+        record(DEMO, DEMO / "recording", iterations={"timed": 5})
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import sys
 import tempfile
 import textwrap
 import types
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -169,7 +171,8 @@ class Recording:
 def record(source: str, files: dict[str, str] | None = None, **request: Any) -> Recording:
     """Records `source` as `train.py`, with `files` in the same folder, in a forked child process.
 
-    Forking is safe here for the same reason as in the zygote: this process runs no operators.
+    Forking is safe here for the same reason as in the zygote: this process runs no operators. The
+    files are deleted with the returned object.
     """
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-recorder-"))
     project = folder / "project"
@@ -199,6 +202,7 @@ def record(source: str, files: dict[str, str] | None = None, **request: Any) -> 
             os._exit(1)
     os.waitpid(child, 0)
     recording = Recording(folder / "out", project, printed.read_text(errors="replace"))
+    weakref.finalize(recording, shutil.rmtree, folder, ignore_errors=True)
     path = recording.folder / "manifest.json"
     if path.exists():
         recording.manifest = json.loads(path.read_text())

@@ -32,20 +32,21 @@ class NoCells:
 
 def in_child(test: Callable[[Path], None]) -> None:
     """Runs a test in a forked process, because this one runs no operators."""
-    folder = Path(tempfile.mkdtemp(prefix="ridgeline-kernel-"))
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            test(folder)
-            code = 0
-        except BaseException:
-            (folder / "error.txt").write_text(traceback.format_exc())
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    error = folder / "error.txt"
-    assert status == 0, error.read_text() if error.exists() else status
+    with tempfile.TemporaryDirectory(prefix="ridgeline-kernel-") as name:
+        folder = Path(name)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                test(folder)
+                code = 0
+            except BaseException:
+                (folder / "error.txt").write_text(traceback.format_exc())
+            finally:
+                os._exit(code)
+        status = os.waitpid(child, 0)[1]
+        error = folder / "error.txt"
+        assert status == 0, error.read_text() if error.exists() else status
 
 
 def recording(folder: Path, *optimizers: torch.optim.Optimizer) -> CellRecording:

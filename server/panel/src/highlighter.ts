@@ -3,23 +3,44 @@
 import type { Place } from "./document";
 
 const DEBOUNCE_MS = 60;
+/** A busy server refuses requests for a moment. */
+const RETRY_MS = 250;
+const MAX_FAILURES = 8;
 
 export class Highlighter {
-  #sent: Place | null = null;
+  #shown: Place | null = null;
   #wanted: Place | null = null;
   #timer = 0;
+  #sending = false;
 
-  constructor(private readonly send: (place: Place | null) => void) {}
+  /** `send` resolves to whether the editor shows the highlight. */
+  constructor(private readonly send: (place: Place | null) => Promise<boolean>) {}
 
   mark(place: Place | null): void {
     this.#wanted = place;
     clearTimeout(this.#timer);
-    this.#timer = window.setTimeout(() => {
-      const { file, line } = this.#wanted ?? { file: -1, line: 0 };
-      const same = this.#sent === null ? this.#wanted === null : this.#sent.file === file && this.#sent.line === line;
-      if (same) return;
-      this.#sent = this.#wanted;
-      this.send(this.#wanted);
-    }, DEBOUNCE_MS);
+    this.#timer = window.setTimeout(() => void this.#update(), DEBOUNCE_MS);
   }
+
+  // One request at a time, because concurrent ones can arrive in another order.
+  async #update(): Promise<void> {
+    if (this.#sending) return;
+    this.#sending = true;
+    let failures = 0;
+    while (failures < MAX_FAILURES && !isSame(this.#shown, this.#wanted)) {
+      const place = this.#wanted;
+      if (await this.send(place)) {
+        this.#shown = place;
+        failures = 0;
+      } else {
+        failures += 1;
+        await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+      }
+    }
+    this.#sending = false;
+  }
+}
+
+function isSame(a: Place | null, b: Place | null): boolean {
+  return a?.file === b?.file && a?.line === b?.line;
 }

@@ -90,9 +90,11 @@ export class Page {
 
   private constructor(api: Api | null) {
     this.#api = api;
-    this.#highlighter = new Highlighter((place) => {
-      // A failed highlight is not worth a message: the next one replaces it.
-      if (this.#panel?.canHighlight === true) api?.highlight(place, this.#panel.generation).catch(() => undefined);
+    this.#highlighter = new Highlighter(async (place) => {
+      if (api === null || this.#panel?.canHighlight !== true) return true;
+      // A failed highlight is not worth a message.
+      const answer = await api.highlight(place, this.#panel.generation).catch(() => undefined);
+      return answer?.done === true;
     });
     this.#actions = {
       jump: (place) => {

@@ -37,6 +37,7 @@ mod report;
 mod run;
 mod run_findings;
 mod script_choice;
+mod self_check;
 mod setup;
 mod show;
 mod terminal;
@@ -105,6 +106,8 @@ enum Command {
     /// Show the Python, torch, GPU, driver and CPU cores found on this machine, and how to fix
     /// problems.
     Doctor(DoctorArgs),
+    /// Check that this installation works: folders, analysis, language server and panel.
+    SelfCheck,
     /// Measure one GPU in this process and print its rates as JSON (used by `doctor --measure` and
     /// the server).
     #[command(hide = true)]
@@ -441,6 +444,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Mcp(args)) => mcp::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
+        Some(Command::SelfCheck) => self_check::run(&terminal),
         Some(Command::MeasureDevice(args)) => measure_device::run(&args, &terminal),
         Some(Command::Cell(CellCommand::Begin)) => cell::begin(&terminal),
         Some(Command::Cell(CellCommand::End)) => cell::end(&terminal),
@@ -477,6 +481,7 @@ fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
         | Command::Lsp(_)
         | Command::Mcp(_)
         | Command::Doctor(_)
+        | Command::SelfCheck
         | Command::MeasureDevice(_)
         | Command::Cell(_)
         | Command::Setup => Vec::new(),

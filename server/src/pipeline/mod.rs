@@ -48,8 +48,7 @@ pub(crate) use program::first_few;
 use recording::{LoadedRecording, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
 use stage::stage_of;
-use stored::measured;
-pub(crate) use stored::{add, newer, newest, open};
+pub(crate) use stored::{add, measured, newer, newest, open};
 use warm_agents::WarmAgent;
 pub(crate) use what_if::{Iteration, recorded_run};
 

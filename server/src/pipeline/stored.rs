@@ -68,7 +68,7 @@ pub(crate) fn open(path: &Path) -> Result<Profiled, String> {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
+pub(crate) fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
     let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
     let read = read(folder, eager.as_deref(), root).map_err(|error| error.to_string())?;
     Ok(recording::locate(read, root, None, folder))

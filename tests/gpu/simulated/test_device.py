@@ -351,9 +351,10 @@ def test_a_replay_is_one_launch_with_all_its_kernels() -> None:
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             step(x).sum().backward()
             torch.cuda.synchronize()
-        file = os.path.join(tempfile.mkdtemp(), "trace.json")
-        profiler.export_chrome_trace(file)
-        events = json.load(open(file))["traceEvents"]
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "trace.json")
+            profiler.export_chrome_trace(file)
+            events = json.load(open(file))["traceEvents"]
         launches = {e["args"]["correlation"] for e in events if e.get("name") == "cudaGraphLaunch"}
         kernels = [e for e in events if e.get("cat") == "kernel"]
         of_graphs = [k for k in kernels if k["args"]["correlation"] in launches]

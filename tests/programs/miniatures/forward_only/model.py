@@ -9,7 +9,7 @@ class ViT(torch.nn.Module):
         self.patches = torch.nn.Conv2d(3, width, 8, stride=8)
         self.blocks = torch.nn.TransformerEncoder(
             torch.nn.TransformerEncoderLayer(width, 4, 768, batch_first=True),
-            4,
+            12,
             enable_nested_tensor=False,
         )
         self.head = torch.nn.Linear(width, 10)

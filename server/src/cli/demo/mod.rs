@@ -1,4 +1,7 @@
-//! `ridgeline demo`: profiles ResNet-50, on a machine that may have nothing but Rust.
+//! `ridgeline demo`: profiles ResNet-50, on a machine that may have nothing but Rust. Where torch must be installed
+//! first, it begins with a recorded run.
+
+pub(super) mod recorded;
 
 use std::path::{Path, PathBuf};
 
@@ -12,16 +15,17 @@ use super::terminal::Terminal;
 use super::{profile, report, run, setup, show};
 use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
+use crate::profiler::Profiled;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if;
 
 /// The demo's files, embedded in the binary for machines without a checkout. A test compares them
 /// with the folder.
 const FILES: [(&str, &str); 4] = [
-    ("train.py", include_str!("../../../demo-projects/resnet/train.py")),
-    ("model.py", include_str!("../../../demo-projects/resnet/model.py")),
-    ("data.py", include_str!("../../../demo-projects/resnet/data.py")),
-    ("skyline_provider.py", include_str!("../../../demo-projects/resnet/skyline_provider.py")),
+    ("train.py", include_str!("../../../../demo-projects/resnet/train.py")),
+    ("model.py", include_str!("../../../../demo-projects/resnet/model.py")),
+    ("data.py", include_str!("../../../../demo-projects/resnet/data.py")),
+    ("skyline_provider.py", include_str!("../../../../demo-projects/resnet/skyline_provider.py")),
 ];
 
 /// Runs the subcommand. Running the demo command is the user's consent.
@@ -30,17 +34,24 @@ pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let root = demo_project(&store)?;
     let device = args.device.as_deref().map(profile::parse_device).transpose()?;
     let python = args.python.as_deref().map(profile::absolute).transpose()?;
-    let file = match &args.report {
-        Some(file) => file.clone(),
-        None => store.cache().join("demo").join("report.html"),
-    };
     let pipeline = Pipeline::new(store.clone());
     let profiled = run::block_on(|cancel| {
         let (root, store) = (root.clone(), store.clone());
         async move {
             let python = match python {
                 Some(python) => python,
-                None => find_or_make_python(&store, &root, terminal, &cancel).await?,
+                None => match find_python(&store, &root, terminal, &cancel).await? {
+                    Ok(python) => python,
+                    Err(why) => {
+                        terminal.note(&why);
+                        let recorded = recorded::read(&store, &root)?;
+                        terminal.print(&format!(
+                            "A recorded run, while this machine has no torch to measure with:\n\n{}\n",
+                            page(&recorded, args, &store, terminal)?
+                        ))?;
+                        setup::create_environment(&store, terminal, &cancel).await?.path
+                    }
+                },
             };
             let overrides = Overrides {
                 python: Some(python),
@@ -54,27 +65,43 @@ pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
             run::run_plan(&pipeline, &plan, terminal, &cancel).await
         }
     })??;
-    let sources = show::Sources::read(&profiled);
-    let mut text = show::annotated_sources(&profiled, &sources, terminal);
-    text.push_str(&show::summary(&profiled, terminal));
-    let recorded_run = what_if::recorded_run(&profiled);
-    let found = findings::of_run(&profiled, &recorded_run);
-    text.push_str(&show::findings(&profiled, &found, true, terminal));
-    if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
-        create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
-    }
-    report::write(&profiled, &sources, &found, &recorded_run, &store, &file)?;
-    text.push_str(&format!("\nReport: {}\nSource: {}\n", file.display(), root.display()));
-    terminal.print(&text)
+    let page = page(&profiled, args, &store, terminal)?;
+    terminal.print(&format!("{page}Source: {}\n", root.display()))
 }
 
-/// An existing Python with torch, else the private environment.
-async fn find_or_make_python(
+/// Writes the report of a run. Returns the source with its costs, the summary, the findings and the report's path.
+fn page(
+    profiled: &Profiled,
+    args: &DemoArgs,
+    store: &Store,
+    terminal: &Terminal,
+) -> Result<String, Failure> {
+    let sources = show::Sources::read(profiled);
+    let mut text = show::annotated_sources(profiled, &sources, terminal);
+    text.push_str(&show::summary(profiled, terminal));
+    let recorded_run = what_if::recorded_run(profiled);
+    let found = findings::of_run(profiled, &recorded_run);
+    text.push_str(&show::findings(profiled, &found, true, terminal));
+    let file = match &args.report {
+        Some(file) => file.clone(),
+        None => {
+            let folder = store.cache().join("demo");
+            create_private(&folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
+            folder.join("report.html")
+        }
+    };
+    report::write(profiled, &sources, &found, &recorded_run, store, &file)?;
+    text.push_str(&format!("\nReport: {}\n", file.display()));
+    Ok(text)
+}
+
+/// An existing Python with torch, or why there is none.
+async fn find_python(
     store: &Store,
     root: &Path,
     terminal: &Terminal,
     cancel: &CancellationToken,
-) -> Result<PathBuf, Failure> {
+) -> Result<Result<PathBuf, String>, Failure> {
     // In a checkout, also search next to the demos and in the root folder.
     let workspace = root.ancestors().nth(2).unwrap_or(root).to_owned();
     let search = Search {
@@ -92,17 +119,12 @@ async fn find_or_make_python(
         found = interpreter::find(&search, &system, Consent::Given) => found,
     };
     bar.finish_and_clear();
-    match found.and_then(|found| found.usable().map(|_| found.path.clone())) {
-        Ok(path) => Ok(path),
-        Err(error) => {
-            terminal.note(&error.to_string());
-            setup::create_environment(store, terminal, cancel).await.map(|made| made.path)
-        }
-    }
+    let found = found.and_then(|found| found.usable().map(|_| found.path.clone()));
+    Ok(found.map_err(|error| error.to_string()))
 }
 
 /// The demo in the checkout from which this binary was built, else a copy in the cache folder.
-fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
+pub(super) fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/resnet");
     if let Ok(checkout) = checkout.canonicalize()
         && checkout.join("train.py").is_file()
@@ -121,6 +143,8 @@ fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use ridgeline_analysis::python::fingerprint;
+
     use super::*;
 
     #[test]
@@ -136,5 +160,19 @@ mod tests {
         let mut carried: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         carried.sort();
         assert_eq!(carried, there);
+    }
+
+    #[test]
+    fn the_recorded_run_is_of_the_present_text() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let root = demo_project(&store).expect("the demo");
+        let profiled = recorded::read(&store, &root).expect("a run");
+        assert_eq!(profiled.profile.iteration.batch_size, Some(8));
+        for file in &profiled.profile.files {
+            let text = FILES.iter().find(|(name, _)| *name == file.path).map(|(_, text)| text);
+            let text = text.unwrap_or_else(|| panic!("{} is not of the demo", file.path));
+            assert_eq!(file.fingerprint, fingerprint(text), "{}", file.path);
+        }
     }
 }
