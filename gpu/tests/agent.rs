@@ -83,6 +83,7 @@ fn request(seconds: u64) -> RunRequest {
         launcher: None,
         versions: Vec::new(),
         turn: 1,
+        trajectory: None,
         side_effects: SideEffectsMode::Allow,
         keep_writes: Vec::new(),
         without_sandbox: false,

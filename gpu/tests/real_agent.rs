@@ -84,6 +84,7 @@ impl Project {
             launcher: None,
             versions: Vec::new(),
             turn: 1,
+            trajectory: None,
             side_effects: SideEffectsMode::Allow,
             keep_writes: Vec::new(),
             without_sandbox: false,

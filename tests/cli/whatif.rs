@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli::schema;
-use crate::sandbox::{CommandResult, Sandbox, python_with_torch, repository, shared_traces};
+use crate::sandbox::{
+    CommandResult, Sandbox, python_with_torch, repository, run_to_end, shared_traces,
+};
 
 fn conv() -> String {
     repository().join("tests/recordings/conv-cpu").to_str().expect("a path").to_owned()
@@ -156,12 +158,34 @@ fn measuring_leaves_the_script_unchanged() {
     let measured = found["measured"].as_array().expect("a list");
     assert_eq!(measured.len(), 1, "{}", result.stderr);
     assert!(measured[0]["measured"]["after_ns"].as_f64().is_some_and(|time| time > 0.0));
+    let losses = &measured[0]["numerics"]["compared"];
+    assert!(losses["losses"].as_u64() > Some(2), "{}", measured[0]);
+    assert!(losses["loss"].as_f64() <= losses["tolerance"]["loss"].as_f64(), "{losses}");
     assert_eq!(found["accuracy"]["pairs"], 1);
     let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
     assert_eq!(after, script);
     // Later predictions show the earlier measurement.
     let result = whatif(&sandbox, &arguments).exits_with(0);
     assert_eq!(document(&result)["accuracy"]["pairs"], 2);
+}
+
+#[test]
+fn tuning_leaves_the_script_unchanged() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let script = include_str!("scripts/train.py");
+    sandbox.write("train.py", script);
+    let mut command = sandbox.ridgeline();
+    command.args(["tune", "train.py", "--device", "cpu", "--at-most", "1"]);
+    command.args(["--patch", "tuned.patch", "--python"]).arg(python);
+    let result = run_to_end(&mut command).exits_with(0).stdout_contains("tried in turn");
+    // Whether anything is kept depends on the machine.
+    let is_kept = result.stdout.contains("kept, same loss within");
+    assert_eq!(result.stdout.contains("All together: "), is_kept, "{}", result.stdout);
+    let patch = std::fs::read_to_string(sandbox.project().join("tuned.patch"));
+    assert_eq!(patch.is_ok_and(|patch| patch.starts_with("--- a/train.py\n")), is_kept);
+    let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
+    assert_eq!(after, script);
 }
 
 /// A script whose optimizer is not fused, and that keeps the graph of every loss.

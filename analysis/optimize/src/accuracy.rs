@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::numerics::Check;
 use super::optimization::Prediction;
 
 /// The version of a stored pair.
@@ -36,6 +37,9 @@ pub struct Pair {
     /// to after the edited run or, if they took turns, the change of their ratio from the earlier
     /// to the later half. 0.1 is 10%.
     pub drift: f64,
+    /// Whether the edit changes what is trained. `None` in entries of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numerics: Option<Check>,
 }
 
 /// An iteration with and without an optimization.

@@ -34,6 +34,7 @@ pub mod side_effects;
 pub mod terminal;
 pub mod timeline;
 pub mod trace_summary;
+pub mod tuning;
 pub mod what_ifs;
 pub mod what_ifs_json;
 

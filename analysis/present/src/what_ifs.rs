@@ -242,6 +242,9 @@ pub fn pair(pair: &Pair) -> Option<String> {
         let drift = units::percent(pair.drift.abs());
         text += &format!("; noisy machine: {drift} drift during the measurement");
     }
+    if let Some(check) = &pair.numerics {
+        text += &format!("; {}", clean(&check.words()));
+    }
     Some(text)
 }
 
@@ -298,6 +301,7 @@ mod tests {
 
     use super::*;
     use ridgeline_optimize::accuracy::Sides;
+    use ridgeline_optimize::numerics::Check;
     use ridgeline_optimize::ranking::{Inapplicable, WhatIfs};
 
     fn prediction(names: &[&str], title: &str, time_ns: Range) -> Prediction {
@@ -425,11 +429,14 @@ mod tests {
             drift,
             ..Pair::default()
         };
-        let pairs = [pair(0.02), pair(-0.5), Pair::default()];
+        let why = "no backward pass was seen".to_owned();
+        let unknown = Pair { numerics: Some(Check::Unknown(why)), ..pair(0.0) };
+        let pairs = [pair(0.02), pair(-0.5), unknown, Pair::default()];
         let accuracy = Accuracy { pairs: 2, mean_error: 0.2, largest_error: 0.25 };
         expect![[r#"
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; noisy machine: 50% drift during the measurement
+            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; effect on the loss unknown: no backward pass was seen
             2 predictions were measured in this project on this device: times were off by 20% on average, 25% at most
         "#]]
         .assert_eq(&measured(&pairs, Some(accuracy)));

@@ -11,11 +11,12 @@ A package imports only from the packages before it in this list:
 7. `iterations`: finds where an iteration begins and ends.
 8. `failure`: why a run ended, in words for the user.
 9. `record`: measured runs.
-10. `estimate`: runs under fake tensors.
-11. `probe`: single operators and optimizers, timed in several variants.
-12. `models`: benchmark models for `ridgeline evaluate`.
-13. `process`: the supervisor and the processes below it.
-14. `launch`: runs with several ranks.
+10. `trajectory`: the losses and gradients of a program's first steps.
+11. `estimate`: runs under fake tensors.
+12. `probe`: single operators and optimizers, timed in several variants.
+13. `models`: benchmark models for `ridgeline evaluate`.
+14. `process`: the supervisor and the processes below it.
+15. `launch`: runs with several ranks.
 
 Every module that replaces functions of torch or the standard library for the user's program is in
 a folder named `patches`, here or within another package.

@@ -21,6 +21,7 @@ ORDER = (
     "iterations",
     "failure",
     "record",
+    "trajectory",
     "estimate",
     "probe",
     "models",
@@ -32,6 +33,7 @@ SETTINGS = (
     "sys.dont_write_bytecode",
     "tempfile.tempdir",
     "torch._dynamo.config.",
+    "torch._inductor.config.",
     "torch.backends.",
 )
 MODULES = sorted(path for path in AGENT.rglob("*.py") if path.parent != AGENT)

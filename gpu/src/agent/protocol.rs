@@ -162,6 +162,10 @@ pub struct RunRequest {
     /// Iterations in one turn of a version.
     #[serde(skip_serializing_if = "is_one")]
     pub turn: u32,
+    /// Record losses and gradients of this many optimizer steps, and no times: `out` gets
+    /// `trajectory.json` instead of a recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trajectory: Option<u32>,
     /// What happens to the program's writes.
     pub side_effects: SideEffectsMode,
     /// Folders whose writes always reach the disk: relative to the root, starting at the home

@@ -55,21 +55,35 @@ pub(super) fn run(
     let (files, notes) = program.apply(kinds).map_err(|why| Failure::failed(why, ""))?;
     let patch: String =
         files.iter().map(|file| unified_diff(&file.edits(), &file.before)).collect();
-    let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
-    terminal.print(&if io::stdout().is_terminal() {
-        let shown = printable(&patch);
-        if terminal.colors() { colored(&shown) } else { shown.into_owned() }
-    } else {
-        patch
-    })?;
+    show(&patch, terminal)?;
     notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
-    let agrees = args.yes || (is_interactive && terminal.asks("Write these changes?"));
+    write_if_agreed(&profiled.real_root, &files, args.yes, terminal)
+}
+
+/// Prints a patch.
+pub(super) fn show(patch: &str, terminal: &Terminal) -> Result<(), Failure> {
+    if !io::stdout().is_terminal() {
+        return terminal.print(patch);
+    }
+    let shown = printable(patch);
+    terminal.print(&if terminal.colors() { colored(&shown) } else { shown.into_owned() })
+}
+
+/// Writes edited files if the user agreed before, or agrees now.
+pub(super) fn write_if_agreed(
+    root: &Path,
+    files: &[EditedFile],
+    agreed: bool,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let agrees = agreed || (is_interactive && terminal.asks("Write these changes?"));
     if !agrees {
         let how = if is_interactive { "" } else { ". Add `--yes` to write the changes" };
         terminal.note(&format!("No file was changed{how}"));
         return Ok(());
     }
-    write(&profiled.real_root, &files)?;
+    write(root, files)?;
     let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     terminal.note(&format!("Changed {}", names.join(", ")));
     Ok(())

@@ -41,6 +41,7 @@ mod self_check;
 mod setup;
 mod show;
 mod terminal;
+mod tune;
 mod typed_command;
 mod whatif;
 
@@ -83,6 +84,8 @@ enum Command {
     Predict(Box<PredictArgs>),
     /// Estimate the speedup and memory savings of optimizations.
     Whatif(Box<WhatifArgs>),
+    /// Try optimizations, and keep those that are measured to help and train the same.
+    Tune(Box<TuneArgs>),
     /// Compare two runs and report significant changes.
     Compare(CompareArgs),
     /// Profile a project and check it against a baseline and budgets.
@@ -266,6 +269,29 @@ struct WhatifArgs {
 }
 
 #[derive(Debug, Args)]
+struct TuneArgs {
+    /// What to run, as for `profile` [default: .].
+    path: Option<PathBuf>,
+    /// Maximum peak memory, such as `16 GB`; by default, the device memory.
+    #[arg(long, value_name = "SIZE")]
+    memory_limit: Option<String>,
+    /// Number of optimizations to try, those with the largest predicted speedup first.
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    at_most: usize,
+    /// Write the changes as a patch to this file.
+    #[arg(long, value_name = "FILE")]
+    patch: Option<PathBuf>,
+    /// Write the changes to the program without asking.
+    #[arg(long)]
+    yes: bool,
+    /// Profile the program even if nothing has changed since it was profiled.
+    #[arg(long)]
+    fresh: bool,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Args)]
 struct CompareArgs {
     /// The earlier run; if omitted, lists the project's runs.
     ///
@@ -433,6 +459,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
         Some(Command::Predict(args)) => predict::run(&args, &terminal),
         Some(Command::Whatif(args)) => whatif::run(&args, &terminal),
+        Some(Command::Tune(args)) => tune::run(&args, &terminal),
         Some(Command::Compare(args)) => compare::run(&args, &terminal),
         Some(Command::Check(args)) => check::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
@@ -468,6 +495,7 @@ fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
         Command::Profile(args) => vec![("--json", &args.json), ("--report", &args.report)],
         Command::Predict(args) => vec![("--json", &args.json)],
         Command::Whatif(args) => vec![("--json", &args.json)],
+        Command::Tune(args) => vec![("--patch", &args.patch)],
         Command::Compare(args) => vec![("--json", &args.json)],
         Command::Check(args) => {
             vec![("--output", &args.output), ("--write-baseline", &args.write_baseline)]

@@ -179,7 +179,7 @@ fn bytes_per_second(text: &str) -> Option<f64> {
     (1e3..=1e15).contains(&rate).then_some(rate)
 }
 
-fn size(text: &str) -> Result<f64, Failure> {
+pub(super) fn size(text: &str) -> Result<f64, Failure> {
     let size = Size::parse(text).ok_or_else(|| {
         Failure::usage(
             format!("`{text}` is not a size"),
@@ -207,23 +207,8 @@ fn of_program(
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
         let plan = script_choice::plan(&pipeline, request, terminal, &cancel).await?;
-        let profiled =
-            Arc::new(run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await?);
-        let recorded_run =
-            what_if::recorded_run(&profiled).map_err(|why| Failure::failed(why, ""))?;
-        if let Err(why) = &recorded_run.device {
-            return Err(Failure::failed(why.clone(), ""));
-        }
-        let recording = profiled.recording.as_deref();
-        let probed = run::with_progress_bar(async |progress| {
-            pipeline
-                .probe(&plan, &recorded_run, (ProbeKinds::ALL, None), recording, &progress, &cancel)
-                .await
-        });
-        let probed = probed.await.map_err(run::failure_of)?;
-        probed.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
-        let mut answer = options.answer(&recorded_run, &probed.probes)?;
-        what_if::correct(&mut answer.study, &profiled, Some(&store));
+        let (profiled, mut answer) =
+            studied(&pipeline, &plan, options, args.fresh, terminal, &cancel).await?;
         let mut measured = Vec::new();
         for name in to_measure {
             let pair = run::with_progress_bar(async |progress| {
@@ -247,6 +232,52 @@ fn of_program(
             accuracy(&pairs::read_of_device(&store, &profiled.root, &profiled.profile.device));
         Ok(answer)
     })?
+}
+
+/// Profiles a program, or reuses its newest profile, and estimates optimizations.
+async fn studied(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    options: &Request,
+    is_fresh: bool,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<(Arc<Profiled>, Answer), Failure> {
+    let profiled = run::reuse_or_run(pipeline, plan, is_fresh, terminal, cancel).await?;
+    let recorded_run = what_if::recorded_run(&profiled).map_err(|why| Failure::failed(why, ""))?;
+    if let Err(why) = &recorded_run.device {
+        return Err(Failure::failed(why.clone(), ""));
+    }
+    let recording = profiled.recording.as_deref();
+    let probed = run::with_progress_bar(async |progress| {
+        pipeline
+            .probe(plan, &recorded_run, (ProbeKinds::ALL, None), recording, &progress, cancel)
+            .await
+    });
+    let probed = probed.await.map_err(run::failure_of)?;
+    probed.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    let mut answer = options.answer(&recorded_run, &probed.probes)?;
+    what_if::correct(&mut answer.study, &profiled, Some(pipeline.store()));
+    Ok((Arc::new(profiled), answer))
+}
+
+/// Profiles a program and estimates all optimizations.
+pub(super) async fn study_of_program(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    memory_limit: Option<f64>,
+    is_fresh: bool,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<(Arc<Profiled>, Study), Failure> {
+    let options = Request {
+        wanted: Vec::new(),
+        cluster: Cluster::default(),
+        memory_limit,
+        asks_for_gpus: false,
+    };
+    let (profiled, answer) = studied(pipeline, plan, &options, is_fresh, terminal, cancel).await?;
+    Ok((profiled, answer.study))
 }
 
 /// Measures one optimization that was predicted.

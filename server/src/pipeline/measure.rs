@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime};
 
 use ridgeline_analysis::base::statistics::median;
 use ridgeline_analysis::optimize::accuracy::{Pair, Sides, VERSION};
+use ridgeline_analysis::optimize::numerics::Check;
 use ridgeline_analysis::optimize::optimization::Prediction;
-use ridgeline_analysis::optimize::rewrite::{FileEdits, Request, rewrite};
+use ridgeline_analysis::optimize::rewrite::{EditKind, FileEdits, Request, rewrite};
 use ridgeline_analysis::optimize::study::optimization;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::python::semantics::Project as _;
@@ -52,10 +53,21 @@ pub(crate) struct Compared {
 }
 
 /// Texts that replace files, by path relative to the root.
-type Overlay = BTreeMap<String, String>;
+pub(crate) type Overlay = BTreeMap<String, String>;
+
+/// Two versions of a program, side by side.
+pub(crate) struct Versions {
+    pub before: Profile,
+    pub after: Profile,
+    /// Iteration times in nanoseconds, as if measured at the same moment.
+    pub times_ns: (f64, f64),
+    /// See [`Pair::drift`].
+    pub drift: f64,
+}
 
 impl Pipeline {
-    /// Measures the speedup of an optimization on the current text. Ends soon after `cancel`.
+    /// Measures the speedup of an optimization on the current text, and its effect on the loss. Ends soon after
+    /// `cancel`.
     ///
     /// # Errors
     /// An outcome without a measurement: the edit is not possible, or a run failed.
@@ -70,15 +82,37 @@ impl Pipeline {
             let (plan, compared) = (plan.clone(), compared.clone());
             move || overlays(&plan, &compared)
         });
-        let (unedited, edited) = texts.await?.map_err(|why| refused(&compared.prediction, &why))?;
+        let (kind, unedited, edited) =
+            texts.await?.map_err(|why| refused(&compared.prediction, &why))?;
+        let (texts, kinds) = ((&unedited, &edited), [kind]);
+        let versions =
+            self.compare(plan, &compared.measured, texts, &kinds, progress, cancel).await?;
+        let iteration_ns = compared.measured.profile.iteration.time_ns;
+        let numerics = self.numerics(plan, iteration_ns, texts, &kinds, progress, cancel).await?;
+        Ok(pair(compared, &versions, numerics))
+    }
+
+    /// Measures two versions of a program. `kinds` are the edits that the second has and the first does not.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::measure`].
+    pub(crate) async fn compare(
+        &self,
+        plan: &Plan,
+        measured: &Profiled,
+        (before, after): (&Overlay, &Overlay),
+        kinds: &[EditKind],
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<Versions, Outcome> {
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
         // Loader workers would continue while the other version has its turn.
-        let changes_loader_workers =
-            compared.prediction.names.iter().any(|name| name == "loader-workers");
-        if !changes_loader_workers && side_by_side::is_supported(&agent, &compared.measured).await {
-            let texts = (&unedited, &edited);
-            let found = self.in_turns(&agent, plan, compared, texts, progress, cancel).await?;
+        let adds_workers = kinds.contains(&EditKind::LoaderWorkers);
+        let iteration_ns = measured.profile.iteration.time_ns;
+        if !adds_workers && side_by_side::is_supported(&agent, measured).await {
+            let texts = (before, after);
+            let found = self.in_turns(&agent, plan, iteration_ns, texts, progress, cancel).await?;
             // If this failed, running one after another shows what failed, and in which version.
             if let Some(found) = found {
                 return Ok(found);
@@ -86,15 +120,14 @@ impl Pipeline {
         }
         let mut runs = Vec::with_capacity(RUNS.len());
         for (number, (what, is_edited)) in RUNS.into_iter().enumerate() {
-            let overlay = if is_edited { &edited } else { &unedited };
+            let overlay = if is_edited { after } else { before };
             let part = RunPart { what, number, progress };
-            let run = self.measured_run(&agent, plan, compared, overlay, &part, cancel).await;
+            let run = self.measured_run(&agent, plan, iteration_ns, overlay, &part, cancel).await;
             runs.push(run?);
         }
-        let [first, changed, again] = &runs[..] else {
-            return Err(problem("a run is missing"));
-        };
-        Ok(pair(compared, first, changed, again))
+        let [first, changed, again] =
+            <[Profile; 3]>::try_from(runs).map_err(|_| problem("a run is missing"))?;
+        Ok(in_sequence(first, changed, &again))
     }
 
     /// Runs both texts in turns. Returns `None` if that did not complete.
@@ -102,26 +135,24 @@ impl Pipeline {
         &self,
         agent: &Agent,
         plan: &Plan,
-        compared: &Compared,
-        (unedited, edited): (&Overlay, &Overlay),
+        iteration_ns: f64,
+        (before, after): (&Overlay, &Overlay),
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
-    ) -> Result<Option<Pair>, Outcome> {
+    ) -> Result<Option<Versions>, Outcome> {
         let folder = self.folder_for_runs(plan).await?;
         let request = plan.run_request(folder.path().to_owned());
         let batch_size = request.batch_size;
-        let iteration_ns = compared.measured.profile.iteration.time_ns;
         let run = SideBySide { agent, request, iteration_ns, timed_for: TURNS_FOR, more_turns: 0 };
-        let versions = [(unedited.clone(), batch_size), (edited.clone(), batch_size)];
+        let versions = [(before.clone(), batch_size), (after.clone(), batch_size)];
         let ended = self.side_by_side(run, &versions, progress, cancel).await;
         // A recording has many megabytes, so removing it takes time.
         blocking(move || drop(folder)).await?;
-        let measured = ended.unwrap_or_default();
-        let [before, after] = &measured[..] else { return Ok(None) };
-        Ok(pair_of_turns(compared, before, after))
+        let measured = <[MeasuredVersion; 2]>::try_from(ended.unwrap_or_default());
+        Ok(measured.ok().and_then(|[before, after]| in_turns(before, after)))
     }
 
-    async fn folder_for_runs(&self, plan: &Plan) -> Result<tempfile::TempDir, Outcome> {
+    pub(super) async fn folder_for_runs(&self, plan: &Plan) -> Result<tempfile::TempDir, Outcome> {
         let (store, root) = (self.store().clone(), plan.root.clone());
         blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)
     }
@@ -130,7 +161,7 @@ impl Pipeline {
         &self,
         agent: &Agent,
         plan: &Plan,
-        compared: &Compared,
+        iteration_ns: f64,
         overlay: &Overlay,
         part: &RunPart<'_>,
         cancel: &CancellationToken,
@@ -138,8 +169,7 @@ impl Pipeline {
         let folder = self.folder_for_runs(plan).await?;
         let out = folder.path().to_owned();
         let planned = plan.run_request(out.clone());
-        let room =
-            TIMED_FOR.as_nanos() as f64 / compared.measured.profile.iteration.time_ns.max(1.0);
+        let room = TIMED_FOR.as_nanos() as f64 / iteration_ns.max(1.0);
         let timed = planned.iterations.timed.max((room as u32).clamp(*TIMED.start(), *TIMED.end()));
         let iterations = Iterations { timed, timed_at_most: None, ..planned.iterations.clone() };
         let mut request = RunRequest { overlay: overlay.clone(), iterations, ..planned };
@@ -184,8 +214,8 @@ impl RunPart<'_> {
     }
 }
 
-/// Returns the current texts that differ from the disk, and the same with the edit.
-fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), String> {
+/// Returns the edit, the current texts that differ from the disk, and the same with the edit.
+fn overlays(plan: &Plan, compared: &Compared) -> Result<(EditKind, Overlay, Overlay), String> {
     let name = compared.prediction.names.first().map(String::as_str).unwrap_or_default();
     let kind = optimization(name).and_then(|one| one.edit());
     let kind = kind.ok_or("it has no automatic edit")?;
@@ -210,7 +240,7 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
         let text = sources.text(&file.path).ok_or("a file has just changed")?;
         edited.insert(file.path.clone(), applied(file, &text).ok_or("a file has just changed")?);
     }
-    Ok((unedited, edited))
+    Ok((kind, unedited, edited))
 }
 
 /// Finds the current positions of the prediction's lines.
@@ -238,56 +268,56 @@ fn applied(file: &FileEdits, text: &str) -> Option<String> {
     Some(edited)
 }
 
-fn pair(compared: &Compared, first: &Profile, changed: &Profile, again: &Profile) -> Pair {
+/// The versions as three runs, the first version before and after the second.
+fn in_sequence(first: Profile, changed: Profile, again: &Profile) -> Versions {
     let (before, after) = (first.iteration.time_ns, again.iteration.time_ns);
     // The mean of both runs cancels linear drift.
-    let times = (0.5 * (before + after), changed.iteration.time_ns);
+    let times_ns = (0.5 * (before + after), changed.iteration.time_ns);
     let drift = if before > 0.0 { after / before - 1.0 } else { 0.0 };
-    pair_of(compared, (first, changed), times, drift)
+    Versions { before: first, after: changed, times_ns, drift }
 }
 
 /// Compares each turn with the other version's turn in the same round, and takes the median of the
 /// ratios. The difference between the later and the earlier half of the ratios is the drift.
-fn pair_of_turns(
-    compared: &Compared,
-    before: &MeasuredVersion,
-    after: &MeasuredVersion,
-) -> Option<Pair> {
+fn in_turns(before: MeasuredVersion, after: MeasuredVersion) -> Option<Versions> {
     let ratios = before.turns.iter().zip(&after.turns).map(|(before, after)| after / before);
     let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
     let (earlier, later) = ratios.split_at(ratios.len() / 2);
     let drift = median(later)? / median(earlier)? - 1.0;
     let before_ns = median(&before.turns)?;
-    let times = (before_ns, before_ns * median(&ratios)?);
-    Some(pair_of(compared, (&before.profile, &after.profile), times, drift))
+    let times_ns = (before_ns, before_ns * median(&ratios)?);
+    Some(Versions { before: before.profile, after: after.profile, times_ns, drift })
 }
 
-fn pair_of(
-    compared: &Compared,
-    (before, after): (&Profile, &Profile),
-    (before_ns, after_ns): (f64, f64),
-    drift: f64,
-) -> Pair {
-    let peak = |profile: &Profile| {
-        Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
-    };
+impl Versions {
+    /// The times and the memory of both.
+    pub(crate) fn sides(&self) -> Sides {
+        let peak = |profile: &Profile| {
+            Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
+        };
+        Sides {
+            before_ns: self.times_ns.0,
+            after_ns: self.times_ns.1,
+            before_peak_bytes: peak(&self.before),
+            after_peak_bytes: peak(&self.after),
+        }
+    }
+}
+
+fn pair(compared: &Compared, versions: &Versions, numerics: Check) -> Pair {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
     Pair {
         version: VERSION,
         name: compared.prediction.names.join("+"),
         when_unix_ms: now,
-        device: before.device.display_name().into_owned(),
-        torch: before.torch_version.clone(),
-        batch_size: before.iteration.batch_size,
+        device: versions.before.device.display_name().into_owned(),
+        torch: versions.before.torch_version.clone(),
+        batch_size: versions.before.iteration.batch_size,
         predicted: Sides::predicted(&compared.prediction),
-        measured: Sides {
-            before_ns,
-            after_ns,
-            before_peak_bytes: peak(before),
-            after_peak_bytes: peak(after),
-        },
-        drift,
+        measured: versions.sides(),
+        drift: versions.drift,
+        numerics: Some(numerics),
     }
 }
 
@@ -302,7 +332,6 @@ fn problem(what: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profiler::PendingIteration;
 
     #[track_caller]
     fn check(edits: &[(std::ops::Range<usize>, &str)], expected: Option<&str>) {
@@ -328,31 +357,16 @@ mod tests {
             profile.iteration.time_ns = time_ns;
             profile
         };
-        let compared = Compared {
-            prediction: Prediction { names: vec!["compile".to_owned()], ..Prediction::default() },
-            measured: Arc::new(Profiled {
-                profile: Arc::default(),
-                device_comparison: None,
-                root: PathBuf::new(),
-                real_root: PathBuf::new(),
-                files: Vec::new(),
-                log: None,
-                recording: None,
-                when_unix_ms: None,
-                iteration: PendingIteration::default(),
-            }),
-            texts: Vec::new(),
-        };
-        let found = pair(&compared, &run(100.0), &run(60.0), &run(140.0));
-        assert_eq!(found.measured.speedup(), Some(2.0));
+        let found = in_sequence(run(100.0), run(60.0), &run(140.0));
+        assert_eq!(found.sides().speedup(), Some(2.0));
         assert!((found.drift - 0.4).abs() < 1e-9);
-        assert_eq!(found.measured.before_peak_bytes, None);
+        assert_eq!(found.sides().before_peak_bytes, None);
         // In turns: the machine slows down, and both versions with it.
         let turns =
             |turns: &[f64]| MeasuredVersion { profile: Profile::default(), turns: turns.into() };
         let (before, after) = (turns(&[100.0, 200.0, 400.0]), turns(&[50.0, 100.0, 200.0]));
-        let found = pair_of_turns(&compared, &before, &after).expect("a pair");
-        assert_eq!((found.measured.speedup(), found.drift), (Some(2.0), 0.0));
-        assert_eq!(pair_of_turns(&compared, &turns(&[]), &after), None);
+        let found = in_turns(before, after).expect("both were measured");
+        assert_eq!((found.sides().speedup(), found.drift), (Some(2.0), 0.0));
+        assert!(in_turns(turns(&[]), turns(&[1.0])).is_none());
     }
 }

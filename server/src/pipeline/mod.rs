@@ -8,6 +8,7 @@ mod few_iterations;
 mod gpu_rates;
 mod measure;
 mod missing_files;
+mod numerics;
 mod outcome;
 mod plan;
 mod probe_cache;
@@ -38,7 +39,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use few_iterations::fewer_iterations;
-pub(crate) use measure::Compared;
+pub(crate) use measure::{Compared, Overlay};
 pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub(crate) use plan::{
     Overrides, Plan, Request, TypedCommand, cell_request, configured_python, plan,

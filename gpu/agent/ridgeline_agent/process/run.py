@@ -27,6 +27,7 @@ from ..sandbox import confinement
 from ..side_effects import policy as side_effects
 from ..system.priority import set_low_priority
 from ..system.private_files import make_folder
+from ..trajectory.recorder import TrajectoryRecorder
 from .entry import Provided, run_entry
 from .interpreter import Interpreter
 from .side_by_side import Turn, run_side_by_side
@@ -131,8 +132,13 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
         from ..probe.run_probes import run_probes
 
         run_probes(spec, host)
-    recorder: Recorder | Estimator
-    recorder = estimator_of(spec, host, confined) if spec.estimate else _recorder_of(spec, host)
+    recorder: Recorder | Estimator | TrajectoryRecorder
+    if spec.estimate:
+        recorder = estimator_of(spec, host, confined)
+    elif spec.trajectory is not None:
+        recorder = _trajectory_recorder_of(spec, spec.trajectory, host)
+    else:
+        recorder = _recorder_of(spec, host)
     error = _run_program(spec, interpreter, recorder)
     if not host.is_here():
         if isinstance(recorder, Recorder):
@@ -146,7 +152,8 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
     except OSError as write_error:
         why = write_error.strerror or str(write_error)
         host.finish("exited", f"{message} (the recording could not be written: {why})")
-    host.finish("failed", message)
+    # Only a recording has a manifest with the failure.
+    host.finish("exited" if spec.trajectory is not None else "failed", message)
 
 
 def _confine(spec: RunSpec, host: RunHost, events: Events, crash_descriptor: int | None) -> bool:
@@ -172,6 +179,14 @@ def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:
     # Ranks are recorded separately, and versions take turns.
     follows = spec.rank is None and not host.takes_turns
     recorder = Recorder(spec, host, overlay, ChildProcesses(spec) if follows else None)
+    recorder.install()
+    overlay.install()
+    return recorder
+
+
+def _trajectory_recorder_of(spec: RunSpec, steps: int, host: RunHost) -> TrajectoryRecorder:
+    overlay = Overlay(spec.root, spec.overlay)
+    recorder = TrajectoryRecorder(spec.out, steps, host)
     recorder.install()
     overlay.install()
     return recorder

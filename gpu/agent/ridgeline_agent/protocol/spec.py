@@ -119,6 +119,8 @@ class RunSpec:
     low_priority: bool = False
     # Probes only: the file that lists what to measure. Probes have no program.
     probe: str | None = None
+    # Runs that record losses and gradients instead of times: the number of optimizer steps.
+    trajectory: int | None = None
     # Runs with several ranks: the launcher. In a rank's own request it is None, and `rank` is set.
     launcher: Launcher | None = None
     rank: int | None = None
@@ -160,6 +162,7 @@ class RunSpec:
             batches=None if keys.get("batches") is None else _text(keys, "batches"),
             without_sandbox=_flag(keys, "without_sandbox"),
             probe=_text(keys, "request") if is_probe else None,
+            trajectory=_optional_whole(keys, "trajectory", 1, MAX_ITERATIONS),
             launcher=_launcher(keys),
             rank=_optional_whole(keys, "rank", 0, MAX_RANKS),
             versions=_versions(keys),

@@ -1,0 +1,146 @@
+//! The page of `ridgeline tune`: a row for each optimization that was tried, and the result of all that were kept.
+
+use ridgeline_base::printable::clean;
+use ridgeline_base::units;
+use ridgeline_optimize::accuracy::Sides;
+use ridgeline_optimize::numerics::Check;
+use ridgeline_optimize::tuning::{Trial, Verdict};
+
+use super::what_ifs::speedup;
+
+/// Formats the trials, and the total of those that were kept.
+pub fn page(
+    trials: &[Trial],
+    memory_limit: Option<f64>,
+    total: Option<(&Sides, Option<&Check>)>,
+) -> String {
+    if trials.is_empty() {
+        return "No optimization with an automatic edit is predicted to help.\n".to_owned();
+    }
+    let mut text =
+        format!("{:<18} {:>9} {:>9}   result\n", "tried in turn", "predicted", "measured");
+    for trial in trials {
+        let (measured, result) = match &trial.result {
+            Ok(measured) => {
+                let rate = measured.sides.speedup().map_or("unknown".to_owned(), speedup);
+                let loss = measured.check.as_ref().map(|check| format!(", {}", check.words()));
+                (rate, verdict(measured.verdict(memory_limit)) + &loss.unwrap_or_default())
+            }
+            Err(why) => (String::new(), format!("not tried: {why}")),
+        };
+        let row = format!(
+            "{:<18} {:>9} {measured:>9}   {result}",
+            trial.name,
+            format!("~{}", speedup(trial.predicted))
+        );
+        text += &format!("{}\n", clean(row.trim_end()));
+    }
+    text += "\n";
+    text += &match total {
+        Some((sides, check)) => all_together(sides, check),
+        None => "Nothing is kept: no optimization was measured to help.\n".to_owned(),
+    };
+    text
+}
+
+fn verdict(verdict: Verdict) -> String {
+    let words = match verdict {
+        Verdict::Kept => "kept",
+        Verdict::NotFaster => "no gain",
+        Verdict::TooMuchMemory => "over the memory limit",
+        Verdict::ChangesLoss => "not kept",
+    };
+    words.to_owned()
+}
+
+/// `All together: 1.4× (130 ms to 93 ms), peak 40 MB to 30 MB, same loss within 0.3% over 20 backward passes`.
+fn all_together(sides: &Sides, check: Option<&Check>) -> String {
+    let mut text = format!(
+        "All together: {} ({} to {})",
+        sides.speedup().map_or("unknown".to_owned(), speedup),
+        units::duration(sides.before_ns),
+        units::duration(sides.after_ns)
+    );
+    if let (Some(before), Some(after)) = (sides.before_peak_bytes, sides.after_peak_bytes) {
+        text += &format!(", peak {} to {}", units::bytes(before), units::bytes(after));
+    }
+    if let Some(check) = check {
+        text += &format!(", {}", clean(&check.words()));
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use ridgeline_optimize::numerics::{Trajectory, compare, tolerance};
+    use ridgeline_optimize::tuning::Measured;
+
+    use super::*;
+
+    fn sides(after_ns: f64) -> Sides {
+        Sides {
+            before_ns: 2e6,
+            after_ns,
+            before_peak_bytes: Some(4e7),
+            after_peak_bytes: Some(3e7),
+        }
+    }
+
+    fn losses(last: f64) -> Check {
+        let of =
+            |last: f64| Trajectory { losses: vec![Some(1.0), Some(last)], ..Trajectory::default() };
+        compare([&of(1.0), &of(1.0)], &of(last), tolerance(&[]).expect("a tolerance"))
+    }
+
+    fn check(trials: &[Trial], total: Option<(&Sides, Option<&Check>)>, expected: Expect) {
+        expected.assert_eq(&page(trials, None, total));
+    }
+
+    #[test]
+    fn trials_and_their_total() {
+        let trial = |name: &str, result: Result<(f64, Option<Check>), &str>| Trial {
+            name: name.to_owned(),
+            predicted: 1.25,
+            result: result
+                .map(|(after_ns, check)| Measured { sides: sides(after_ns), check })
+                .map_err(str::to_owned),
+        };
+        let trials = [
+            trial("amp-bf16", Ok((1.6e6, Some(losses(1.001))))),
+            trial("compile", Ok((1e6, Some(losses(1.5))))),
+            trial("fused-optimizer", Ok((2.1e6, None))),
+            trial("foreach-optimizer", Err("already applied: the optimizer is fused")),
+        ];
+        check(
+            &trials,
+            Some((&sides(1.6e6), Some(&losses(1.001)))),
+            expect![[r#"
+                tried in turn      predicted  measured   result
+                amp-bf16               ~1.2×      1.2×   kept, same loss within 0.05% over 2 backward passes
+                compile                ~1.2×      2.0×   not kept, loss off by 25.0% over 2 backward passes (accepted: 1% and 5%)
+                fused-optimizer        ~1.2×     0.95×   no gain
+                foreach-optimizer      ~1.2×             not tried: already applied: the optimizer is fused
+
+                All together: 1.2× (2.0 ms to 1.6 ms), peak 40 MB to 30 MB, same loss within 0.05% over 2 backward passes
+            "#]],
+        );
+        check(
+            &trials[2..3],
+            None,
+            expect![[r#"
+                tried in turn      predicted  measured   result
+                fused-optimizer        ~1.2×     0.95×   no gain
+
+                Nothing is kept: no optimization was measured to help.
+            "#]],
+        );
+        check(
+            &[],
+            None,
+            expect![[r#"
+                No optimization with an automatic edit is predicted to help.
+            "#]],
+        );
+    }
+}

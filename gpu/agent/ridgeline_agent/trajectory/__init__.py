@@ -1,0 +1,1 @@
+"""The losses and gradients of a program's first steps."""

@@ -1,0 +1,1 @@
+"""Replaced functions of torch, for runs that record a trajectory."""
