@@ -117,7 +117,7 @@ const CONFIRMING_PAIRS: f64 = 1.0;
 const MAX_PAIRS: usize = 5;
 /// The maximum drift of a measurement that is used. Beyond it, the machine changed more than the
 /// program.
-const MAX_DRIFT: f64 = 0.1;
+pub(crate) const MAX_DRIFT: f64 = 0.1;
 /// The maximum correction factor in either direction.
 const MAX_FACTOR: f64 = 2.0;
 

@@ -3,7 +3,7 @@
 //! The search is greedy. Each optimization is measured on top of those that were kept before it, because the savings of
 //! two rarely add up.
 
-use super::accuracy::Sides;
+use super::accuracy::{MAX_DRIFT, Sides};
 use super::numerics::Check;
 use super::optimization::Prediction;
 use super::rewrite::EditKind;
@@ -68,6 +68,8 @@ pub struct Trial {
 pub struct Measured {
     /// Times and memory without and with it.
     pub sides: Sides,
+    /// See [`super::accuracy::Pair::drift`].
+    pub drift: f64,
     /// Whether the program trains the same as the original. `None`: it was not checked, because the optimization is not
     /// kept anyway, or because it cannot change any value.
     pub check: Option<Check>,
@@ -80,6 +82,8 @@ pub enum Verdict {
     Kept,
     /// It is not clearly faster.
     NotFaster,
+    /// The machine's speed changed too much during the measurement.
+    TooNoisy,
     /// It needs more memory than allowed.
     TooMuchMemory,
     /// It changes what is trained, or may change it.
@@ -87,6 +91,11 @@ pub enum Verdict {
 }
 
 impl Measured {
+    /// Whether the machine's speed changed so much that the times say little.
+    pub fn is_noisy(&self) -> bool {
+        self.drift.abs() > MAX_DRIFT
+    }
+
     /// Decides before the losses were compared. [`Verdict::Kept`] is preliminary.
     pub fn by_costs(&self, memory_limit: Option<f64>) -> Verdict {
         let Sides { before_peak_bytes: before, after_peak_bytes: after, .. } = self.sides;
@@ -97,6 +106,7 @@ impl Measured {
             return Verdict::TooMuchMemory;
         }
         match self.sides.speedup() {
+            _ if self.is_noisy() => Verdict::TooNoisy,
             Some(speedup) if speedup >= MIN_SPEEDUP => Verdict::Kept,
             _ => Verdict::NotFaster,
         }
@@ -137,8 +147,15 @@ mod tests {
 
     #[track_caller]
     fn check(after_ns: f64, peaks: (f64, f64), limit: Option<f64>, expected: Verdict) {
-        let measured = Measured { sides: sides(after_ns, peaks), check: None };
+        let measured = Measured { sides: sides(after_ns, peaks), drift: 0.05, check: None };
         assert_eq!(measured.verdict(limit), expected);
+    }
+
+    #[test]
+    fn noisy_measurements_decide_nothing() {
+        let measured = Measured { sides: sides(50.0, (1.0, 1.0)), drift: -0.3, check: None };
+        assert_eq!(measured.verdict(None), Verdict::TooNoisy);
+        assert_eq!(measured.verdict(Some(0.5)), Verdict::NotFaster);
     }
 
     #[test]
@@ -159,7 +176,7 @@ mod tests {
         };
         let (original, tolerance) = (of(&[1.0, 1.0]), tolerance(&[]).expect("a tolerance"));
         let check = |losses: &[f64]| Some(compare([&original, &original], &of(losses), tolerance));
-        let measured = |check| Measured { sides: sides(50.0, (1.0, 1.0)), check };
+        let measured = |check| Measured { sides: sides(50.0, (1.0, 1.0)), drift: 0.0, check };
         assert_eq!(measured(check(&[1.0, 1.0])).verdict(None), Verdict::Kept);
         assert_eq!(measured(check(&[1.0, 2.0])).verdict(None), Verdict::ChangesLoss);
         let unknown = Some(Check::Unknown("it failed".to_owned()));

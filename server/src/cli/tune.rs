@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ridgeline_analysis::optimize::accuracy::Sides;
 use ridgeline_analysis::optimize::numerics::Check;
 use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::optimize::tuning::{Measured, Trial, Verdict, candidates, compared};
@@ -48,8 +47,7 @@ pub(super) fn run(args: &TuneArgs, terminal: &Terminal) -> Result<(), Failure> {
             tuner.tune(candidates.into_iter().map(|(kind, one)| (kind, one.speedup().value)));
         Ok::<_, Failure>((profiled, tuned.await?))
     })??;
-    let total = tuned.total.as_ref().map(|(sides, check)| (sides, check.as_ref()));
-    terminal.print(&tuning::page(&tuned.trials, tuned.limit, total))?;
+    terminal.print(&tuning::page(&tuned.trials, tuned.limit, tuned.total.as_ref()))?;
     if tuned.files.is_empty() {
         return Ok(());
     }
@@ -68,9 +66,9 @@ pub(super) fn run(args: &TuneArgs, terminal: &Terminal) -> Result<(), Failure> {
 struct Tuned {
     trials: Vec<Trial>,
     limit: Option<f64>,
-    /// The costs of the original and of the program with all that was kept.
-    total: Option<(Sides, Option<Check>)>,
-    /// The files with all that was kept.
+    /// All that was kept, against the original.
+    total: Option<Measured>,
+    /// The files with all that was kept, if that helps.
     files: Vec<EditedFile>,
     notes: Vec<String>,
 }
@@ -112,12 +110,13 @@ impl Tuner<'_> {
         let total = match &trials[..] {
             _ if kept.is_empty() => None,
             // It was measured against the original already.
-            [Trial { result: Ok(only), .. }] => Some((only.sides, only.check.clone())),
+            [Trial { result: Ok(only), .. }] => Some(only.clone()),
             _ => Some(self.total(&kept).await?),
         };
-        let (files, notes) = match kept.is_empty() {
-            true => (Vec::new(), Vec::new()),
-            false => self.edited(&kept)?,
+        let helps = total.as_ref().is_some_and(|all| all.verdict(self.limit) == Verdict::Kept);
+        let (files, notes) = match helps {
+            true => self.edited(&kept)?,
+            false => (Vec::new(), Vec::new()),
         };
         Ok(Tuned { trials, limit: self.limit, total, files, notes })
     }
@@ -126,8 +125,7 @@ impl Tuner<'_> {
     async fn measured(&self, kept: &[EditKind], kind: EditKind) -> Result<Measured, Failure> {
         let mut kinds = kept.to_vec();
         kinds.push(kind);
-        let sides = self.compare(kept, &kinds).await?;
-        let mut measured = Measured { sides, check: None };
+        let mut measured = self.compare(kept, &kinds).await?;
         if measured.by_costs(self.limit) == Verdict::Kept {
             measured.check = self.check(&kinds, kind).await?;
         }
@@ -135,17 +133,30 @@ impl Tuner<'_> {
     }
 
     /// Measures all that was kept against the original.
-    async fn total(&self, kept: &[EditKind]) -> Result<(Sides, Option<Check>), Failure> {
+    async fn total(&self, kept: &[EditKind]) -> Result<Measured, Failure> {
         self.terminal.note("Measuring all together …");
-        let sides = self.compare(&[], kept).await?;
-        let check = match kept.last() {
-            Some(last) => self.check(kept, *last).await?,
-            None => None,
-        };
-        Ok((sides, check))
+        let mut measured = self.compare(&[], kept).await?;
+        if let Some(last) = compared(kept).last() {
+            measured.check = self.check(kept, *last).await?;
+        }
+        Ok(measured)
     }
 
-    async fn compare(&self, before: &[EditKind], after: &[EditKind]) -> Result<Sides, Failure> {
+    /// Measures two versions, once more if the machine was busy.
+    async fn compare(&self, before: &[EditKind], after: &[EditKind]) -> Result<Measured, Failure> {
+        let measured = self.compare_once(before, after).await?;
+        if !measured.is_noisy() {
+            return Ok(measured);
+        }
+        self.terminal.note("The machine was busy; measuring again …");
+        self.compare_once(before, after).await
+    }
+
+    async fn compare_once(
+        &self,
+        before: &[EditKind],
+        after: &[EditKind],
+    ) -> Result<Measured, Failure> {
         let (before_text, after_text) = (self.overlay(before)?, self.overlay(after)?);
         let texts = (&before_text, &after_text);
         let versions = run::with_progress_bar(async |progress: mpsc::Sender<ProgressEvent>| {
@@ -153,7 +164,8 @@ impl Tuner<'_> {
                 .compare(&self.plan, &self.profiled, texts, after, &progress, &self.cancel)
                 .await
         });
-        Ok(versions.await.map_err(run::failure_of)?.sides())
+        let versions = versions.await.map_err(run::failure_of)?;
+        Ok(Measured { sides: versions.sides(), drift: versions.drift, check: None })
     }
 
     /// Compares the losses with the original's. Returns `None` if `last`, the newest edit, cannot change them.
