@@ -1,16 +1,17 @@
 //! Finds the commands that a package installs: `[project.scripts]` in `pyproject.toml`,
-//! `console_scripts` in `setup.cfg`.
+//! `console_scripts` in `setup.cfg` and, if they are literals, in `setup.py`.
 
 use super::program::empty_command;
 use super::{Command, FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program};
 
-/// Returns the commands of a package from its `pyproject.toml` or `setup.cfg`.
+/// Returns the commands of a package from its `pyproject.toml`, `setup.cfg` or `setup.py`.
 pub fn entry_points(text: &str) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let pairs = match text.parse::<toml::Table>() {
         Ok(table) => of_pyproject(&table),
+        Err(_) if text.contains("setup(") => of_setup_py(text),
         Err(_) => of_setup_cfg(text),
     };
     pairs
@@ -47,6 +48,18 @@ fn of_pyproject(table: &toml::Table) -> Vec<(String, String)> {
         .flatten()
         .filter_map(|(name, target)| Some((name.clone(), target.as_str()?.to_owned())))
         .collect()
+}
+
+/// The strings `name = module:function` after `console_scripts`.
+fn of_setup_py(text: &str) -> Vec<(String, String)> {
+    let Some((_, rest)) = text.split_once("console_scripts") else { return Vec::new() };
+    let Some((_, list)) = rest.split_once('[') else { return Vec::new() };
+    let list = list.split_once(']').map_or(list, |(list, _)| list);
+    let entries = list.split(['\'', '"', '\n']).filter_map(|entry| {
+        let (name, target) = entry.split_once('=')?;
+        Some((name.trim().to_owned(), target.trim().to_owned()))
+    });
+    entries.filter(|(name, target)| !name.is_empty() && target.contains(':')).collect()
 }
 
 fn of_setup_cfg(text: &str) -> Vec<(String, String)> {

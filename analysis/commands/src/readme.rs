@@ -125,21 +125,36 @@ fn without_prompt(line: &str) -> Option<&str> {
     (is_prompt && rest.starts_with(' ')).then(|| rest.trim())
 }
 
-/// `` `python train.py` `` in a sentence.
+/// `` `python train.py` `` in a sentence, or `* python train.py --lr 0.1`.
 fn inline(line: &str, number: u32) -> Vec<FoundCommand> {
     const MAX_BYTES: usize = 2_000;
     if line.len() > MAX_BYTES {
         return Vec::new();
     }
+    let item = ["* ", "- ", "+ "].iter().find_map(|bullet| line.trim_start().strip_prefix(bullet));
+    let item = item.filter(|item| !item.contains('`') && is_python_with_script(item));
     let spans = line.split('`').skip(1).step_by(2);
     spans
-        .filter(|span| span.contains(' '))
+        // `train.py arguments` without an interpreter or an option is prose.
+        .filter(|span| span.contains(' ') && (!begins_with_script(span) || span.contains(" -")))
+        .chain(item)
         .flat_map(|span| commands(span, InitialState::default()))
         .filter_map(|mut command| {
             command.line = number;
             python_command(&command, None)
         })
         .collect()
+}
+
+fn begins_with_script(text: &str) -> bool {
+    text.split_whitespace().next().is_some_and(|first| first.ends_with(".py"))
+}
+
+/// `python train.py …`, rather than a sentence about Python.
+fn is_python_with_script(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    matches!(words.next(), Some("python" | "python3" | "torchrun"))
+        && words.any(|word| word.ends_with(".py") || word == "-m")
 }
 
 #[cfg(test)]

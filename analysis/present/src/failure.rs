@@ -218,6 +218,10 @@ fn message(failure: &RunFailure, reader: Reader) -> String {
     let named = match (failure.error_type.as_str(), text.as_str()) {
         ("", "") => "The run failed without an error message".to_owned(),
         ("", text) => text.to_owned(),
+        // An assertion without a message is its own.
+        (error, "") if failure.run.source.trim_start().starts_with("assert") => {
+            format!("{error}: {}", shorten(failure.run.source.trim(), MAX_MESSAGE))
+        }
         (error, "") => error.to_owned(),
         (error, text) => format!("{error}: {text}"),
     };

@@ -305,3 +305,24 @@ def test_slow_iterations_keep_to_the_time_limit() -> None:
     iterations = recording.manifest["iterations"]
     assert (len(iterations["timed_ns"]), len(iterations["profiled"])) == (1, 1)
     assert "only one was timed and one profiled" in " ".join(recording.manifest["notes"])
+
+
+def test_iterations_that_become_slow_keep_to_the_time_limit() -> None:
+    recording = record(
+        """
+        import time
+        import torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(1000):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+            time.sleep(0.01 if step < 4 else 0.5)
+        """,
+        limits={"seconds": 4},
+        iterations={"warmup": 2, "timed": 20, "profiled": 3},
+    )
+    iterations = recording.manifest["iterations"]
+    assert 2 <= len(iterations["timed_ns"]) < 20
+    assert len(iterations["profiled"]) == 1
+    assert "were timed and one profiled" in " ".join(recording.manifest["notes"])

@@ -118,7 +118,9 @@ def test_an_overlay_is_what_runs(agent: Agent, tmp_path: Path) -> None:
     edited = run(agent, tmp_path, PROGRAM, overlay={"train.py": PROGRAM.replace("0.01", "0.1")})
     assert edited["losses"][0] == first["losses"][0]
     assert edited["losses"][4] != first["losses"][4]
-    half = PROGRAM.replace("    loss = (", "    with torch.autocast('cpu', torch.bfloat16): loss = (")
+    half = PROGRAM.replace(
+        "    loss = (", "    with torch.autocast('cpu', torch.bfloat16): loss = ("
+    )
     edited = run(agent, tmp_path, PROGRAM, overlay={"train.py": half})
     assert edited["losses"][0] != first["losses"][0]
     assert edited["losses"] == pytest.approx(first["losses"], rel=0.05)

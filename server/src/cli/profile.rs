@@ -99,7 +99,8 @@ pub(super) fn request(
         without_sandbox: true,
     };
     if is_command {
-        let mut request = typed_command::request(&args.arguments, &path)?;
+        let mut request =
+            typed_command::request(&args.arguments, &path, overrides.python.as_deref())?;
         overrides.arguments = None;
         overrides.python = overrides.python.or(request.overrides.python.take());
         return Ok(Request { overrides, ..request });

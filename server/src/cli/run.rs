@@ -199,9 +199,16 @@ pub(super) fn failure_of(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Measured(_) => Failure::failed("an existing measurement was not used", ""),
         Outcome::Cancelled => Failure::interrupted(),
-        Outcome::Choose { root, runs } => {
-            let mut what =
-                format!("several scripts in {} could be the training script:", root.display());
+        Outcome::Choose { root, runs, trains } => {
+            let mut what = match trains {
+                true => {
+                    format!("several scripts in {} could be the training script:", root.display())
+                }
+                false => format!(
+                    "no training script was found in {}. These scripts run PyTorch:",
+                    root.display()
+                ),
+            };
             for run in &runs {
                 let why =
                     if run.why.is_empty() { String::new() } else { format!("  ({})", run.why) };

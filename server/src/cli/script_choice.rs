@@ -1,6 +1,6 @@
 //! Plans a run of a project in which several scripts may be the training script, and none is
 //! likelier than the others. In a terminal, the user chooses one, and the choice is remembered.
-//! Elsewhere, the first one is taken, with a note.
+//! Elsewhere, the first one is taken, with a note, if they train.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
@@ -27,13 +27,13 @@ pub(super) async fn plan(
     terminal: &Terminal,
     cancel: &CancellationToken,
 ) -> Result<Plan, Failure> {
-    let (root, runs) = match pipeline.plan(request.clone()).await {
-        Err(Outcome::Choose { root, runs }) => (root, runs),
+    let (root, runs, trains) = match pipeline.plan(request.clone()).await {
+        Err(Outcome::Choose { root, runs, trains }) => (root, runs, trains),
         result => return result.map_err(run::failure_of),
     };
     let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     let chosen = if is_interactive {
-        let question = question(&root, &runs);
+        let question = question(&root, &runs, trains);
         let asked = tokio::task::spawn_blocking({
             let count = runs.len();
             move || ask(&question, count)
@@ -42,12 +42,15 @@ pub(super) async fn plan(
             () = cancel.cancelled() => return Err(Failure::interrupted()),
             answer = asked => answer.ok().flatten(),
         }
+    } else if !trains {
+        // A script that does not train may do anything.
+        None
     } else {
         runs.first().inspect(|first| terminal.note(&note(first, &runs))).map(|_| 0)
     };
     let Some(command) = chosen.and_then(|number| runs.get(number)).map(|run| run.command.clone())
     else {
-        return Err(run::failure_of(Outcome::Choose { root, runs }));
+        return Err(run::failure_of(Outcome::Choose { root, runs, trains }));
     };
     if is_interactive {
         match pipeline.store().remember_run(&root, &command) {
@@ -71,8 +74,14 @@ fn note(first: &RunChoice, runs: &[RunChoice]) -> String {
     )
 }
 
-fn question(root: &Path, runs: &[RunChoice]) -> String {
-    let mut text = format!("Several scripts in {} could be the training script:\n", root.display());
+fn question(root: &Path, runs: &[RunChoice], trains: bool) -> String {
+    let mut text = match trains {
+        true => format!("Several scripts in {} could be the training script:\n", root.display()),
+        false => format!(
+            "No training script was found in {}. These scripts run PyTorch:\n",
+            root.display()
+        ),
+    };
     let width = runs.iter().map(|run| run.command.chars().count()).max().unwrap_or_default();
     for (number, RunChoice { command, why }) in runs.iter().enumerate() {
         let line = format!("{:>4}  {command:width$}  {why}", number + 1);

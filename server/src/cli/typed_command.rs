@@ -31,8 +31,13 @@ fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// The request for a command in the working directory `here`.
-pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure> {
+/// The request for a command in the working directory `here`. `chosen` is the Python of the option
+/// `--python`.
+pub(super) fn request(
+    words: &[String],
+    here: &Path,
+    chosen: Option<&Path>,
+) -> Result<Request, Failure> {
     let mut command = read_command(words).map_err(refused)?;
     let mut folder = here.to_owned();
     for _ in 0..MAX_STEPS {
@@ -55,7 +60,7 @@ pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure>
         .map(|python| named_python(python, &folder))
         .transpose()?
         .flatten();
-    let entry = entry(&command, &folder, &mut python)?;
+    let entry = entry(&command, &folder, chosen, &mut python)?;
     let workspace = match &entry {
         Entry::Script { path } if path.starts_with(&folder) => project_root(path, Some(&folder)),
         Entry::Script { path } if !is_installed(path) => project_root(path, None),
@@ -144,7 +149,12 @@ fn display(command: &Command) -> String {
     crate::discover::with_arguments(&program, &command.arguments)
 }
 
-fn entry(command: &Command, folder: &Path, python: &mut Option<PathBuf>) -> Result<Entry, Failure> {
+fn entry(
+    command: &Command,
+    folder: &Path,
+    chosen: Option<&Path>,
+    python: &mut Option<PathBuf>,
+) -> Result<Entry, Failure> {
     match &command.program {
         Program::Script(script) => {
             let path = absolute(&folder.join(script))?;
@@ -161,15 +171,20 @@ fn entry(command: &Command, folder: &Path, python: &mut Option<PathBuf>) -> Resu
             format!("{name} starts too many other programs"),
             "Profile the command it finally runs",
         )),
-        Program::Other(name) => installed(name, folder, python),
+        Program::Other(name) => installed(name, folder, chosen, python),
     }
 }
 
 /// The entry point of an installed command, such as `litgpt`: of the project itself, or of a Python
 /// environment.
-fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<Entry, Failure> {
+fn installed(
+    name: &str,
+    folder: &Path,
+    chosen: Option<&Path>,
+    python: &mut Option<PathBuf>,
+) -> Result<Entry, Failure> {
     let root = project_root(&folder.join("-"), None);
-    for file in ["pyproject.toml", "setup.cfg"] {
+    for file in ["pyproject.toml", "setup.cfg", "setup.py"] {
         let Ok(text) = text(&root.join(file)) else { continue };
         let own =
             commands::entry_points(&text).into_iter().find(|it| it.name.as_deref() == Some(name));
@@ -181,7 +196,7 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     let file = if name.contains(['/', '\\']) && direct.is_file() {
         Some(direct)
     } else {
-        let python_folder = python.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let python_folder = chosen.or(python.as_deref()).and_then(Path::parent).map(Path::to_owned);
         let environments = [".venv", "venv"].map(|name| root.join(name).join("bin"));
         let active = std::env::var_os("VIRTUAL_ENV").map(|it| PathBuf::from(it).join("bin"));
         python_folder
@@ -205,7 +220,12 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     let interpreter = interpreter.ok_or_else(unknown)?;
     // A command of an environment runs with that environment's Python.
     let own = Path::new(interpreter);
-    if python.is_none() && own.is_absolute() && own.is_file() && !interpreter.contains("env ") {
+    if python.is_none()
+        && chosen.is_none()
+        && own.is_absolute()
+        && own.is_file()
+        && !interpreter.contains("env ")
+    {
         *python = Some(own.to_owned());
     }
     Ok(Entry::Script { path: absolute(&file)? })

@@ -1,7 +1,7 @@
 //! Chooses the training run among the programs of a project.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
@@ -84,7 +84,7 @@ pub(super) fn choose(
         return best(first);
     }
     if !ranked.is_empty() {
-        return several(&assessed, &ranked, files, described);
+        return several(&assessed, &ranked, files, described, true);
     }
     let providers: Vec<&Path> = files
         .iter()
@@ -96,7 +96,7 @@ pub(super) fn choose(
         [only] => return SearchResult::Provider((*only).to_owned()),
         providers => {
             let candidates = candidates(&assessed, providers, files, described);
-            return SearchResult::Several { candidates, leads: false };
+            return SearchResult::Several { candidates, leads: false, trains: true };
         }
     }
     let that = |holds: fn(&Assessment) -> bool| -> Vec<&Path> {
@@ -111,7 +111,7 @@ pub(super) fn choose(
         return best(first);
     }
     if !possible.is_empty() {
-        return several(&assessed, &possible, files, described);
+        return several(&assessed, &possible, files, described, false);
     }
     // Files unrelated to PyTorch are saved all the time, so such a save starts nothing.
     let running = self::ranked(&assessed, &that(|assessed| assessed.runs));
@@ -199,12 +199,14 @@ fn several(
     ranked: &[&Path],
     files: &Files,
     described: &[Described],
+    trains: bool,
 ) -> SearchResult {
     let leads = match ranked {
         [first, second, ..] => rank(assessed, first) < rank(assessed, second),
         _ => true,
     };
-    SearchResult::Several { candidates: candidates(assessed, ranked, files, described), leads }
+    let candidates = candidates(assessed, ranked, files, described);
+    SearchResult::Several { candidates, leads, trains }
 }
 
 fn candidates(
@@ -276,15 +278,19 @@ const LIKELY: i32 = TrainingScript::LIKELY as i32;
 
 /// The score from the project's files that mention a program, and their names.
 fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {
-    let mut kinds: BTreeSet<Kind> = BTreeSet::new();
+    let mut kinds: BTreeMap<Kind, bool> = BTreeMap::new();
     let mut reasons = Vec::new();
-    for one in described.iter().filter(|one| one.run.path == path) {
-        if kinds.insert(one.kind) {
+    let is_it = |one: &&Described| one.run.path == path && !one.doubts.is_other_task;
+    for one in described.iter().filter(is_it) {
+        let is_of_root = !one.file.contains('/');
+        if !kinds.contains_key(&one.kind) {
             reasons.push(format!("started in {}", one.file));
         }
+        *kinds.entry(one.kind).or_default() |= is_of_root;
     }
-    let points = kinds.iter().map(|kind| match kind {
+    let points = kinds.iter().map(|(kind, is_of_root)| match kind {
         Kind::LaunchJson => 5,
+        Kind::Readme if !is_of_root => 2,
         Kind::Readme => 4,
         Kind::Makefile | Kind::ShellScript => 3,
         Kind::EntryPoints => 2,
@@ -351,7 +357,8 @@ fn by_name(path: &Path) -> i32 {
     let mut depth = 0;
     for folder in folders {
         depth += 1;
-        if aside.contains(&folder.as_os_str().to_string_lossy().to_lowercase().as_str()) {
+        let name = folder.as_os_str().to_string_lossy().to_lowercase();
+        if aside.contains(&name.as_str()) || name.contains("conver") {
             points -= 3;
         }
     }

@@ -26,7 +26,7 @@ impl Kind {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         match name.as_str() {
             "makefile" | "gnumakefile" => Some(Kind::Makefile),
-            "pyproject.toml" | "setup.cfg" => Some(Kind::EntryPoints),
+            "pyproject.toml" | "setup.cfg" | "setup.py" => Some(Kind::EntryPoints),
             "launch.json" => Some(Kind::LaunchJson),
             _ if name.ends_with(".sh") => Some(Kind::ShellScript),
             "readme" | "readme.md" | "readme.rst" | "readme.txt" => Some(Kind::Readme),
@@ -113,6 +113,7 @@ pub(super) fn described(
         let (path, module) = program_file(files, base, program)?;
         Some((path, module, base.clone()))
     });
+    let found = found.or_else(|| from_above(root, files, program));
     let (path, module, base) = found.or_else(|| only_below(files, program))?;
     // A program that was found from the root still runs in the requested folder.
     let base = bases.into_iter().next_back().filter(|_| kind == Kind::LaunchJson).unwrap_or(base);
@@ -191,6 +192,22 @@ fn program_file(
         }
         Program::Shell(_) | Program::MakeTarget(_) | Program::Other(_) => None,
     }
+}
+
+/// Finds a script by a path that starts above the project: a README of a subfolder may be written for
+/// the root of its repository.
+fn from_above(
+    root: &Path,
+    files: &Files,
+    program: &Program,
+) -> Option<(PathBuf, Option<String>, PathBuf)> {
+    let Program::Script(script) = program else { return None };
+    let script = within(Path::new(""), Some(&script.replace('\\', "/")))?;
+    script.ancestors().skip(1).filter(|above| root.ends_with(above)).find_map(|above| {
+        let inside = script.strip_prefix(above).ok()?;
+        let is_there = above.components().next().is_some() && files.contains_key(inside);
+        is_there.then(|| (inside.to_owned(), None, PathBuf::new()))
+    })
 }
 
 /// Finds a script without its folder: a README may omit the folder, which is accepted if only one
@@ -282,8 +299,33 @@ fn misses_data(folder: &Path, arguments: &[String]) -> bool {
         // Anything else may be the name of a dataset.
         let path = folder.join(value);
         value.contains('/')
+            && !is_hub_name(folder, value)
             && !path.is_file()
             && !path.read_dir().is_ok_and(|mut it| it.next().is_some())
+    })
+}
+
+/// Whether a value looks like a dataset of a hub, `owner/name`, rather than a folder.
+fn is_hub_name(folder: &Path, value: &str) -> bool {
+    const FOLDERS: [&str; 10] = [
+        "data",
+        "dataset",
+        "datasets",
+        "input",
+        "inputs",
+        "corpus",
+        "root",
+        "raw",
+        "processed",
+        "tmp",
+    ];
+    value.split_once('/').is_some_and(|(owner, name)| {
+        !owner.starts_with(['.', '~'])
+            && !owner.is_empty()
+            && !name.is_empty()
+            && !name.contains('/')
+            && !FOLDERS.contains(&owner.to_lowercase().as_str())
+            && !folder.join(owner).is_dir()
     })
 }
 
@@ -312,7 +354,11 @@ fn is_other_task(arguments: &[String]) -> bool {
     let command = arguments.first().map(String::as_str).filter(|first| TASKS.contains(first));
     command.is_some()
         || arguments.iter().any(|argument| {
-            let name = argument.strip_prefix("--").unwrap_or_default();
+            // Some programs have `-eval`.
+            let name = argument.trim_start_matches('-');
+            if name == argument {
+                return false;
+            }
             let name = name.strip_suffix("-only").or(name.strip_suffix("_only")).unwrap_or(name);
             TASKS.contains(&name) || name.contains("resume")
         })

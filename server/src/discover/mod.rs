@@ -66,6 +66,8 @@ pub(crate) enum SearchResult {
         candidates: Vec<Candidate>,
         /// Whether the first is likelier than the second.
         leads: bool,
+        /// Whether they train. Otherwise they only run something with PyTorch.
+        trains: bool,
     },
     /// No program looks like training.
     Nothing {
@@ -222,7 +224,10 @@ impl Discovery {
                 && let Ok(path) = entry.path().strip_prefix(root)
             {
                 with_commands.push((path.to_owned(), kind));
-                continue;
+                // `setup.py` is a Python file, too.
+                if path.extension().is_none_or(|extension| extension != "py") {
+                    continue;
+                }
             }
             let is_notebook = is_notebook(entry.path());
             let is_python = entry.path().extension().is_some_and(|extension| extension == "py");
@@ -240,9 +245,9 @@ impl Discovery {
                 found.insert(path.to_owned(), facts);
             }
         }
-        // Scripts come first: beside one, a notebook rather shows its results.
+        // Scripts come first: beside one, a notebook shows its results or has copies of its code.
         let trains = |facts: &Arc<Facts>| facts.training.score >= TrainingScript::LIKELY;
-        if !files.values().any(trains) {
+        if !files.iter().any(|(path, facts)| trains(facts) || is_named_train(path)) {
             files.extend(notebooks.into_iter().filter(|(_, facts)| trains(facts)));
         }
         // Forget the facts of deleted files.
@@ -308,6 +313,11 @@ impl Discovery {
         self.facts.insert(full.to_owned(), (version, Arc::clone(&facts)));
         Some(facts)
     }
+}
+
+/// Whether a file is called like a training script. Its loop may be in another file.
+fn is_named_train(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "train") && !is_notebook(path)
 }
 
 fn is_foreign(path: &Path) -> bool {

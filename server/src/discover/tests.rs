@@ -32,14 +32,67 @@ fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str)
             None => run.display(),
         },
         SearchResult::Provider(path) => format!("provider {}", shown(&path)),
-        SearchResult::Several { candidates, leads } => {
+        SearchResult::Several { candidates, leads, trains } => {
             let paths: Vec<String> = candidates.iter().map(|one| one.run.display()).collect();
-            let word = if leads { "likeliest first" } else { "ask" };
+            let word = match (trains, leads) {
+                (false, _) => "none trains",
+                (true, true) => "likeliest first",
+                (true, false) => "ask",
+            };
             format!("{word}: {}", paths.join(" "))
         }
         SearchResult::Nothing { looked_at, .. } => format!("nothing in {looked_at}"),
     };
     assert_eq!(found, expected);
+}
+
+/// Scripts of PyTorch's tutorials have a `test_loop`, and Lightning modules a `test_step`.
+#[test]
+fn functions_named_test_do_not_make_a_script_a_test() {
+    let loops = format!("{TRAINS}def test_loop(model):\n    model.eval()\n\ntest_loop(net)\n");
+    check(&[("tutorial.py", &loops)], "", "", "tutorial.py");
+    let method = format!("{TRAINS}class Net:\n    def test_step(self, batch):\n        pass\n");
+    check(&[("tutorial.py", &method)], "", "", "tutorial.py");
+}
+
+#[test]
+fn a_readme_may_start_above_the_project_or_in_a_list() {
+    let readme = "# x\n\n* python other/train_it.py --lr 0.1\n";
+    check(
+        &[("other/train_it.py", TRAINS), ("other/train_else.py", TRAINS), ("README.md", readme)],
+        "",
+        "",
+        "other/train_it.py --lr 0.1 (command from README.md:3)",
+    );
+    // Words after a file's name in a sentence are no arguments.
+    let prose = "Modify the options in `train.py arg_list` first.\n";
+    check(&[("train.py", TRAINS), ("README.md", prose)], "", "", "train.py");
+}
+
+#[test]
+fn an_evaluation_in_a_readme_is_not_the_training() {
+    let readme = "```\npython long_range.py -data x -eval\n```\n";
+    check(
+        &[("long_range.py", TRAINS), ("main.py", TRAINS), ("README.md", readme)],
+        "",
+        "",
+        "likeliest first: main.py long_range.py",
+    );
+}
+
+#[test]
+fn installed_commands_of_setup_py() {
+    let setup = "from setuptools import setup\nsetup(\n    entry_points={'console_scripts': \
+        ['learn = net.cli:run', \"learn-vocab=net.vocab:build\"]},\n)\n";
+    let module = "import torch\n\ndef run():\n    net = torch.nn.Linear(1, 1)\n    \
+        optimizer = torch.optim.SGD(net.parameters(), lr=1)\n    for _ in range(9):\n        \
+        net(torch.ones(1)).sum().backward()\n        optimizer.step()\n";
+    check(
+        &[("setup.py", setup), ("net/__init__.py", ""), ("net/cli.py", module)],
+        "",
+        "",
+        "net.cli:run (command learn from setup.py:3)",
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::diagnose::severity::Severity;
+use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::diagnose::suppression::ConfiguredSuppressions;
 use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::optimize::study::RecordedRun;
@@ -85,7 +85,8 @@ pub(crate) fn of_recorded_run(profiled: &Profiled, recorded_run: &RecordedRun) -
 }
 
 /// The findings from source text at lines that a measurement did not reach, for the command line. A
-/// rule that already has a measured finding in a file is omitted there.
+/// rule that already has a measured finding in a file is omitted there, and in a file that the
+/// iteration did not use, only those that affect correctness are kept: the program may never use it.
 pub(crate) fn at_unreached_lines(
     profiled: &Profiled,
     recorded_run: &RecordedRun,
@@ -103,6 +104,8 @@ pub(crate) fn at_unreached_lines(
     let mut of_texts = of_source(&sources, &entry, &root, &|| false);
     of_texts.retain(|one| {
         !found.iter().any(|known| known.rule == one.rule && known.at.path == one.at.path)
+            && (is_used(&profiled.profile, &one.at.path)
+                || severity(one, None) == Severity::Warning)
     });
     let measured = FindingSet::new(&root, Vec::new(), Some(profiled.profile.clone()), &sources);
     let all = [measured, FindingSet::new(&root, of_texts, None, &sources)].map(Arc::new);
@@ -114,6 +117,12 @@ pub(crate) fn at_unreached_lines(
         shown.extend(placed.into_iter().map(|one| one.finding.clone()));
     }
     shown
+}
+
+/// Whether the measured iteration ran lines of a file.
+fn is_used(profile: &Profile, path: &str) -> bool {
+    let mut files = profile.files.iter().zip(&profile.lines);
+    files.any(|(file, lines)| file.path == path && !lines.is_empty())
 }
 
 /// Omits findings that comments in the current texts suppress.

@@ -24,6 +24,8 @@ pub(crate) enum Outcome {
         root: PathBuf,
         /// The likeliest first.
         runs: Vec<RunChoice>,
+        /// Whether they train. Otherwise they only run something with PyTorch.
+        trains: bool,
     },
     /// Anything else that prevented a measurement.
     Problem(Problem),

@@ -257,7 +257,10 @@ pub(crate) fn plan(
     notes.append(&mut chosen.notes);
     let (is_configured, is_typed) = (chosen.is_configured, chosen.is_typed);
     let ChosenProgram { entry, arguments: own, origin, file, .. } = chosen;
-    if let Entry::Script { path } | Entry::Provider { path } = &entry {
+    // A typed command may be installed: a Python file without an ending.
+    if let Entry::Script { path } | Entry::Provider { path } = &entry
+        && !is_typed
+    {
         check_is_script(path)?;
     }
     let overrides = &request.overrides;

@@ -166,9 +166,10 @@ pub(super) fn choose(
     match discovery.find(root, changed, remembered.as_deref()) {
         SearchResult::Run(run) => Ok(ChosenProgram::found(root, run)),
         SearchResult::Provider(path) => Ok(ChosenProgram::provider(root.join(path))),
-        SearchResult::Several { candidates, leads } => {
+        SearchResult::Several { candidates, leads, trains } => {
             if let [first, others @ ..] = candidates.as_slice()
                 && leads
+                && trains
                 && request.takes_likeliest
             {
                 let mut chosen = ChosenProgram::found(root, first.run.clone());
@@ -180,7 +181,7 @@ pub(super) fn choose(
                 let why: Vec<String> = candidate.reasons.into_iter().chain(origin).collect();
                 RunChoice { command: candidate.run.display(), why: why.join(", ") }
             });
-            Err(Outcome::Choose { root: root.to_owned(), runs: runs.collect() })
+            Err(Outcome::Choose { root: root.to_owned(), runs: runs.collect(), trains })
         }
         SearchResult::Nothing { looked_at, cut_short, likely } => {
             Err(Outcome::Problem(nothing_to_run(root, looked_at, cut_short, &likely)))

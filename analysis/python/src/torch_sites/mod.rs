@@ -307,7 +307,7 @@ mod tests {
         // Tests.
         check(&format!("import pytest\nfor x in d:\n{STEP}"), expect!["no, loop -: "]);
         check(
-            &format!("def test_it():\n    for x in d:\n{STEP}test_it()\n"),
+            &format!("for x in d:\n{STEP}def test_it():\n    assert d\n"),
             expect!["no, loop -: "],
         );
         // Only strings and comments.

@@ -85,12 +85,9 @@ impl ProgramOutline {
             provider: defines_provider(index),
             ..ProgramOutline::default()
         };
-        let is_test = |scope: &NamedScope| {
-            scope.kind == ScopeKind::Function && scope.name.starts_with("test_")
-        };
-        outline.defines_tests = outline.scopes.iter().any(is_test);
         outline.classify_imports();
         outline.gather(index);
+        outline.defines_tests = outline.has_uncalled_test();
         outline
     }
 
@@ -106,6 +103,17 @@ impl ProgramOutline {
     /// Whether it does something when it is started, rather than only define things.
     pub fn runs_something(&self) -> bool {
         (self.main_line.is_some() || self.runs_at_top_level) && !self.is_test()
+    }
+
+    /// Whether a function for a test runner is defined: `test_…` at the top level, which the file itself does not
+    /// call. Scripts call theirs, such as `test_loop(model)`.
+    fn has_uncalled_test(&self) -> bool {
+        self.scopes.iter().any(|scope| {
+            scope.kind == ScopeKind::Function
+                && scope.parent == Some(0)
+                && scope.name.starts_with("test_")
+                && !self.calls.iter().any(|call| call.name == scope.name)
+        })
     }
 
     fn classify_imports(&mut self) {

@@ -217,23 +217,27 @@ class Stages:
         if self.warmed_up >= wanted and not self._awaits_capture():
             self._begin_timing()
 
-    def _keep_to_limit(self, iteration_seconds: float) -> None:
-        """Measures fewer iterations if the time limit would end the run before all of them."""
+    def _keep_to_limit(self, iteration_seconds: float, timed: int = 0) -> None:
+        """Measures fewer iterations if the time limit would end the run before all of them, of
+        which some are timed already.
+        """
         spec = self._spec
         wanted = spec.iterations
         left = seconds_left(spec.limits.seconds, self._tracker.began_ns)
         if left is None or spec.rank is not None or min(wanted.timed, wanted.profiled) <= 1:
             return
-        needed = (wanted.timed + wanted.profiled * _PROFILED_TO_TIMED) * iteration_seconds
+        to_time = max(wanted.timed - timed, 0)
+        needed = (to_time + wanted.profiled * _PROFILED_TO_TIMED) * iteration_seconds
         if needed < left * _SHARE_TO_USE:
             return
-        fewer = dataclasses.replace(wanted, timed=1, timed_at_most=None, profiled=1)
+        # The one after those that are timed has begun.
+        fewer = dataclasses.replace(wanted, timed=timed + 1, timed_at_most=None, profiled=1)
         self._spec = dataclasses.replace(spec, iterations=fewer)
         self._timed.requested = fewer
         self._profiled.wanted = fewer.profiled
         self._tracker.notes.add(
-            f"an iteration takes {iteration_seconds:.1f} s, so only one was timed and one profiled."
-            " A higher time limit (`--seconds`) leaves time for more"
+            f"an iteration takes {iteration_seconds:.1f} s, so only {_count(timed + 1)} timed and "
+            "one profiled. A higher time limit (`--seconds`) leaves time for more"
         )
 
     def _awaits_children(self) -> bool:
@@ -290,6 +294,8 @@ class Stages:
 
     def _timed_one(self, now_ns: int) -> None:
         if not self._timed.iteration_ended(now_ns):
+            host_ns = self._timed.timer.host_ns
+            self._keep_to_limit(host_ns[-1] / 1e9, len(host_ns))
             return
         if self._spec.iterations.profiled == 0:
             # A later run profiles them.
@@ -348,3 +354,7 @@ class Stages:
         if extra is not None:
             extra.stop()
             self._timed.timer, self._timed.phase_times = extra.timer, extra.phase_times
+
+
+def _count(iterations: int) -> str:
+    return "one was" if iterations == 1 else f"{iterations} were"

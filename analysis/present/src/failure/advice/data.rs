@@ -104,7 +104,10 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let instead = if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {
-        how_to_provide_data(failed)
+        option_of(failed, name).map_or_else(
+            || how_to_provide_data(failed),
+            |option| format!("Put the data there, or pass another path with `{option}`."),
+        )
     };
     failed.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
 }
@@ -121,6 +124,25 @@ fn run_in(failed: &Failed, folder: &str) -> String {
         }
         Reader::Terminal | Reader::Editor => format!("Run it there: {setting}."),
     }
+}
+
+/// The option whose value is the path, or a folder above it.
+fn option_of<'a>(failed: &'a Failed, name: &str) -> Option<&'a str> {
+    let arguments = &failed.run.arguments;
+    let folder = |value: &str| {
+        let value = value.trim_start_matches("./").trim_end_matches('/');
+        value.len() > 1 && name.trim_start_matches("./").starts_with(value)
+    };
+    let spaced = arguments.windows(2).find_map(|pair| match pair {
+        [option, value] if option.starts_with('-') && folder(value) => Some(option.as_str()),
+        _ => None,
+    });
+    let joined = || {
+        arguments.iter().filter_map(|one| one.split_once('=')).find_map(|(option, value)| {
+            (option.starts_with('-') && folder(value)).then_some(option)
+        })
+    };
+    spaced.or_else(joined)
 }
 
 fn how_to_provide_data(failed: &Failed) -> String {

@@ -31,8 +31,8 @@ pub(super) fn gpu_absent(failed: &Failed) -> Option<Advice> {
         return failed.because(
             "gpu-hidden",
             format!(
-                "The program needs a GPU, but {option} hides this machine's GPUs from it. Remove \
-                that, or use the program's own option for the CPU."
+                "The program needs a GPU, but {option} hides GPUs from it. If this machine \
+                has one, remove that; otherwise use the program's own option for the CPU."
             ),
         );
     } else if failed.run.torch_has_gpu == Some(false) {

@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("osgeo", "GDAL"),
     ("pkg_resources", "setuptools"),
     ("pl_bolts", "lightning-bolts"),
+    ("pybullet_envs", "pybullet"),
     ("pytorch_lightning", "pytorch-lightning"),
     ("serial", "pyserial"),
     ("sentence_transformers", "sentence-transformers"),
