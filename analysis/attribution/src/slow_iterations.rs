@@ -19,6 +19,9 @@ const MIN_SHARE: f64 = 0.3;
 /// The maximum share of a line in the other iterations. A line with more, such as the call of
 /// `main`, contains the loop.
 const MAX_SHARE_OF_OTHERS: f64 = 0.5;
+/// The maximum difference between the mean and what a period predicts, as a share. On a busy machine, a period may be an
+/// accident.
+const MAX_DEVIATION: f64 = 0.25;
 
 /// Returns the slow iterations found by the recorder; `None` if there is only one, which may be an
 /// accident.
@@ -37,6 +40,11 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     let period = iterations.period.filter(|&period| period >= 2);
     let whole = timed.get(first_of_whole_periods(timed.len(), period)..)?;
     let mean_ns = whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64;
+    let period = period.filter(|&period| {
+        let others = f64::from(period - 1) * typical_ns;
+        let predicted_ns = (others + slow_ns) / f64::from(period);
+        (mean_ns - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns
+    });
     let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
     let profiled = u32::try_from(iterations.profiled.len()).ok()?;
     is_sound.then_some(SlowIterations {
@@ -129,4 +137,29 @@ fn sums_by_place(times: impl Iterator<Item = f64>, period: u32) -> Vec<f64> {
         }
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(timed_ns: &[u64], slow: &[usize], expected: Option<u32>) {
+        let iterations = Iterations {
+            timed_ns: timed_ns.to_vec(),
+            slow: slow.to_vec(),
+            period: Some(4),
+            ..Iterations::default()
+        };
+        let found = from_recorder(&iterations).expect("slow iterations");
+        assert_eq!(found.period, expected);
+    }
+
+    #[test]
+    fn a_period_must_explain_the_mean() {
+        check(&[9, 2, 2, 2, 9, 2, 2, 2], &[0, 4], Some(4));
+        // Other programs slowed down some of the others.
+        check(&[9, 2, 2, 8, 9, 2, 2, 2], &[0, 4], Some(4));
+        check(&[9, 2, 2, 20, 9, 2, 2, 9], &[0, 4], None);
+    }
 }
