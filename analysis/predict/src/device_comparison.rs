@@ -332,11 +332,15 @@ fn notes_on(subject: ComparisonInput<'_>, table: &DeviceTable) -> Vec<String> {
     };
     let mut notes = recorded.notes.clone();
     if recorded.ran_on_gpu() && table.find(&recorded.device.name).is_none() {
-        notes.push(format!(
-            "{} is not a known GPU, so its times could not be scaled; describe it in a file \
-            (`devices.files` in the configuration)",
-            recorded.device.name
-        ));
+        let name = &recorded.device.name;
+        notes.push(if name.is_empty() || name == "unknown" {
+            "The recording does not name its GPU, so its times could not be scaled".to_owned()
+        } else {
+            format!(
+                "{name} is not a known GPU, so its times could not be scaled; describe it in a \
+                file (`devices.files` in the configuration)"
+            )
+        });
     }
     if !recorded.ran_on_gpu() {
         notes.push(

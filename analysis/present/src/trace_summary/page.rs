@@ -44,7 +44,10 @@ impl Page {
         let device = &summary.device;
         let mut facts = vec![one_line(&device.name, self.style.width / 2)];
         if facts.first().is_some_and(|name| name == "unknown") {
-            facts = vec![format!("unknown device ({})", device.kind)];
+            facts = vec![match device.kind {
+                "unknown" => "unknown device".to_owned(),
+                kind => format!("unknown device ({kind})"),
+            }];
         }
         facts.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
         let capability = device.capability;
