@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::kernel_bound::KernelBounds;
+use super::kernel_bound::{KernelBounds, LONG_OPERATOR_NS, unexplained};
 use ridgeline_graph::critical_path::{Segment, critical_path};
 use ridgeline_graph::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::recorded::Recorded;
@@ -19,9 +19,6 @@ use ridgeline_graph::uploads::is_upload;
 use ridgeline_profile::bottleneck::{Bottleneck, Cause, MAX_EVIDENCE, Saving};
 use ridgeline_profile::{FileId, Phase, Roof};
 
-/// The maximum nanoseconds of an operator that launches nothing and is still PyTorch's overhead
-/// (`view`, `empty`). Longer ones must compute on the host.
-const LONG_OPERATOR_NS: f64 = 50_000.0;
 /// The maximum nanoseconds from a launch to the start of its kernel on an idle GPU. A later kernel
 /// waited for something that was not recorded. The sample traces have 1 to 14 µs.
 const LAUNCH_DELAY_NS: f64 = 20_000.0;
@@ -279,12 +276,13 @@ impl Kinds {
             TaskKind::Wait => Cause::Synchronization,
             TaskKind::HostOperator if self.on_gpu => {
                 let launches = task.call.is_some_and(|call| self.launching.contains(&call));
+                // Longer ones must compute on the host.
                 let is_short = task.duration_ns < LONG_OPERATOR_NS;
                 if launches || is_short { Cause::Launches } else { Cause::HostCode }
             }
             TaskKind::HostOperator => self.kernels.of(graph, task),
             TaskKind::HostGap if task.is_in_operator && self.on_gpu => Cause::Launches,
-            TaskKind::HostGap if task.is_in_operator => Cause::Operators,
+            TaskKind::HostGap if task.is_in_operator => unexplained(task.duration_ns),
             TaskKind::HostGap => match graph.resources().get(task.resource.0 as usize) {
                 // The recording has only the launch times of other threads.
                 Some(Resource::OtherThread(_)) => return None,
@@ -316,8 +314,11 @@ impl Evidence {
         if let Some(line) = task.line {
             *found.lines.entry(line).or_default() += time_ns;
         }
-        if let Some(operator) = graph.operator_of(task) {
-            match found.operators.get_mut(&operator.name) {
+        let operator = graph.operator_of(task).map(|operator| operator.name.as_str());
+        // An operator whose shapes were not recorded has only a name.
+        let unshaped = || Some(graph.name_of(task)).filter(|_| task.is_in_operator);
+        if let Some(name) = operator.or_else(unshaped).filter(|name| !name.is_empty()) {
+            match found.operators.get_mut(name) {
                 Some(sum) => *sum += time_ns,
                 None => {
                     found.operators.insert(operator.name.clone(), time_ns);

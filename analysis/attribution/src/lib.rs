@@ -47,7 +47,7 @@ mod steps;
 mod tests;
 mod timeline;
 
-pub use host_overhead::host_ns_per_operator;
+pub use host_overhead::{host_ns_per_operator, unknown_cost_share};
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
 

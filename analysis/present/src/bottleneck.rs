@@ -28,7 +28,8 @@ pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
         (Cause::Compute, false) => "compute-bound ops",
         (Cause::MemoryBandwidth, true) => "bandwidth-bound kernels",
         (Cause::MemoryBandwidth, false) => "bandwidth-bound ops",
-        (Cause::Kernels, _) => "kernels, limit unknown",
+        (Cause::Kernels, true) => "kernels, limit unknown",
+        (Cause::Kernels, false) => "ops, limit unknown",
         (Cause::Operators, _) => "overhead-bound ops",
         (Cause::Launches, _) => "launch overhead",
         (Cause::Synchronization, _) => "synchronization",
@@ -67,6 +68,7 @@ fn cpu_verdict(cause: Cause, share: &str) -> String {
         Cause::MemoryBandwidth => {
             format!("Bandwidth-bound: {share} in ops limited by memory bandwidth")
         }
+        Cause::Kernels => format!("Bottleneck unknown: {share} in ops of unknown cost"),
         Cause::Operators => {
             format!("Overhead-bound: {share} in ops that reach neither peak compute nor bandwidth")
         }
@@ -102,7 +104,9 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         None => cpu_verdict(saving.cause, &share),
     };
     match saving.cause {
-        Cause::Kernels => text += "; whether compute- or bandwidth-bound is unknown",
+        Cause::Kernels if bottleneck.gpu_busy.is_some() => {
+            text += "; whether compute- or bandwidth-bound is unknown"
+        }
         Cause::Host => {
             let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
             let largest = parts.map(|part| part.share).fold(0.0, f64::max);
@@ -326,6 +330,9 @@ mod tests {
         let loading = saving(Cause::DataLoading, 0.3, None);
         let (text, other) = texts(None, vec![python, loading.clone()]);
         assert_eq!(text, "Python-bound: 62% in Python between ops, mostly in train.py:18");
+        assert_eq!(other, "data loading 30%");
+        let (text, other) = texts(None, vec![saving(Cause::Kernels, 0.9, None), loading.clone()]);
+        assert_eq!(text, "Bottleneck unknown: 90% in ops of unknown cost");
         assert_eq!(other, "data loading 30%");
         let (text, _) = texts(None, vec![loading]);
         assert_eq!(text, "Input-bound: 30% waiting for data");
