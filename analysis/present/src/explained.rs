@@ -73,7 +73,11 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if part.launches > 0.0 {
         let launch = units::duration(part.launch_ns);
         let launches = if part.launches == 1.0 { "launch" } else { "launches" };
-        facts.push(format!("{} {launches} ({launch} on the CPU)", count(part.launches)));
+        let without = match part.long_launches {
+            0.0 => String::new(),
+            long => format!(", without {} of at least 1 ms", count(long)),
+        };
+        facts.push(format!("{} {launches} ({launch} on the CPU{without})", count(part.launches)));
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
         if share(copied.time_ns) >= MIN_REPORTED_SHARE {

@@ -79,7 +79,12 @@ impl Builder<'_> {
                 Some(operator) => Some(contexts.of_operator(operator)),
                 None => self.launches.contexts.get(call.index).copied(),
             };
-            let kind = if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
+            let kind = match call.what {
+                CallKind::Launch => TaskKind::Launch,
+                CallKind::Wait => TaskKind::Wait,
+                CallKind::StreamWait if operator.is_some() => TaskKind::HostOperator,
+                CallKind::StreamWait => TaskKind::HostGap,
+            };
             let id =
                 self.add_host(sweep.host, contexts, (start_ns, end_ns), kind, operator, context);
             self.set_task_of(call.index, id, end_ns);
@@ -218,8 +223,11 @@ impl Builder<'_> {
                 let end_ns = call.end_ns.max(start_ns);
                 let gap = start_ns.saturating_sub(now) as f64;
                 self.graph.push(resource, Task::new(TaskKind::HostGap, gap, Phase::Other));
-                let kind =
-                    if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
+                let kind = match call.what {
+                    CallKind::Launch => TaskKind::Launch,
+                    CallKind::Wait => TaskKind::Wait,
+                    CallKind::StreamWait => TaskKind::HostGap,
+                };
                 let duration_ns = end_ns.saturating_sub(start_ns) as f64;
                 let id = self.graph.push(resource, Task::new(kind, duration_ns, Phase::Other));
                 self.set_task_of(call.index, id, end_ns);

@@ -150,7 +150,13 @@ impl Page {
                     format!("; {text} shorter than their launch")
                 }
             };
-            let about = format!("of the host in {text}, median {median}{shorter}");
+            let long = match overhead.long_launches {
+                0 => String::new(),
+                long => {
+                    format!("; {long} of at least 1 ms: {}", duration(overhead.long_ns as f64))
+                }
+            };
+            let about = format!("of the host in {text}, median {median}{long}{shorter}");
             self.fact("launching", overhead.host_ns as f64, None, &about);
         }
         if gpu.streams.len() > 1 {
