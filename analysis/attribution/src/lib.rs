@@ -51,6 +51,8 @@ pub use host_overhead::{host_ns_per_operator, unknown_cost_share};
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
 
+pub use metrics::tensor_cores::runs_fp8;
+
 use std::sync::Arc;
 
 use communication::Communication;

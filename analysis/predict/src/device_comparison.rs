@@ -179,6 +179,18 @@ const MIN_BUSY_SHARE: f64 = 0.6;
 const MAX_UNKNOWN_SHARE: f64 = 0.1;
 
 impl Comparison {
+    /// Leaves out the GPUs without FP8 tensor cores, which cannot run FP8 kernels.
+    #[must_use]
+    pub fn only_with_fp8(mut self) -> Comparison {
+        let all = self.rows.len();
+        self.rows.retain(|row| row.here || row.device.peaks.fp8.is_some());
+        if self.rows.len() < all {
+            let note = "The iteration runs FP8 kernels: GPUs without FP8 tensor cores are left out";
+            self.notes.push(note.to_owned());
+        }
+        self
+    }
+
     /// Returns the comparison with other prices, in US dollars per hour by device name. Unknown
     /// names are reported in the notes.
     pub fn with_prices(&self, usd_per_hour: &BTreeMap<String, f64>) -> Comparison {

@@ -308,9 +308,17 @@ pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Compariso
         ));
     }
     let host = attribution::host_ns_per_operator(&recording, &profile);
-    compare_with_host(ComparisonInput::Recorded(&step), &table, host).ok_or_else(|| {
-        let device = &step.device.name;
-        if step.ran_on_gpu() && table.find(device).is_none() {
+    let compared = compare_with_host(ComparisonInput::Recorded(&step), &table, host);
+    let compared = compared.map(|comparison| match attribution::runs_fp8(&recording.trace) {
+        true => comparison.only_with_fp8(),
+        false => comparison,
+    });
+    compared.ok_or_else(|| {
+        let device = match step.device.name.as_str() {
+            "unknown" => "the recorded GPU",
+            name => name,
+        };
+        if step.ran_on_gpu() && table.find(&step.device.name).is_none() {
             return Failure::failed(
                 format!("{device} is not a known GPU, and operators were recorded without shapes"),
                 "Describe the GPU in a file (docs/configuration.md), or record shapes",

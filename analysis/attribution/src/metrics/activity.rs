@@ -159,10 +159,11 @@ pub fn communicating(trace: &Trace) -> Vec<bool> {
 }
 
 /// Whether a kernel is a collective: those of NCCL and RCCL, of PyTorch's symmetric memory
-/// (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`) and of vLLM and TensorRT-LLM
-/// (`cross_device_reduce_1stage`, `allreduce_fusion_kernel`).
+/// (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`), of vLLM and TensorRT-LLM
+/// (`cross_device_reduce_1stage`, `allreduce_fusion_kernel`, `moeAllToAllKernel`), and DeepEP's
+/// exchange of tokens between experts (`deep_ep::internode::dispatch`).
 pub fn is_communication(kernel: &str) -> bool {
-    const MARKS: [&[u8]; 8] = [
+    const MARKS: [&[u8]; 12] = [
         b"nccl",
         b"rccl",
         b"all_reduce",
@@ -171,6 +172,10 @@ pub fn is_communication(kernel: &str) -> bool {
         b"reduce_scatter",
         b"cross_device_reduce",
         b"nvshmem",
+        b"all_to_all",
+        b"alltoall",
+        b"deep_ep::",
+        b"::ep::",
     ];
     let name = kernel.as_bytes();
     MARKS.iter().any(|mark| name.windows(mark.len()).any(|part| part.eq_ignore_ascii_case(mark)))
@@ -257,11 +262,17 @@ mod tests {
 
     #[test]
     fn collective_kernels_are_known_by_name() {
-        for name in ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)", "multimem_all_reduce_kernel<4>"]
-        {
+        for name in [
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)",
+            "multimem_all_reduce_kernel<4>",
+            "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(…)",
+            "void dpsk::ep::internode::dispatch<false, 8, true, 8>(…)",
+        ] {
             assert!(is_communication(name), "{name}");
         }
-        for name in ["volta_sgemm_64x64_nt", "void at::native::reduce_kernel<512, 1>", ""] {
+        for name in
+            ["volta_sgemm_64x64_nt", "void at::native::reduce_kernel<512, 1>", "dispatch", ""]
+        {
             assert!(!is_communication(name), "{name}");
         }
     }
