@@ -263,7 +263,9 @@ fn invalid_traces_are_rejected_by_name() {
         sandbox.run(&["analyze", name]).exits_with(1).stderr_contains(name);
     }
     sandbox.run(&["analyze", "gone.json"]).exits_with(1).stderr_contains("gone.json");
-    sandbox.run(&["analyze", "."]).exits_with(1).stderr_contains("manifest.json");
+    sandbox.run(&["analyze", "."]).exits_with(1).stderr_contains("Pass one trace file");
+    sandbox.write("empty/notes.txt", "");
+    sandbox.run(&["analyze", "empty"]).exits_with(1).stderr_contains("manifest.json");
 }
 
 #[test]

@@ -90,8 +90,12 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
         if share(copied.time_ns) >= MIN_REPORTED_SHARE {
-            let (bytes, time) = (units::bytes(copied.bytes), units::duration(copied.time_ns));
-            facts.push(format!("copies {name} {bytes} in {time}"));
+            let time = units::duration(copied.time_ns);
+            // Some profilers do not record the bytes.
+            facts.push(match copied.bytes {
+                0.0 => format!("copies {name} take {time}"),
+                bytes => format!("copies {name} {} in {time}", units::bytes(bytes)),
+            });
         }
     }
     if share(part.communication_ns) >= MIN_REPORTED_SHARE {

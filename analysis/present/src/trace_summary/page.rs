@@ -65,7 +65,10 @@ impl Page {
         let Some(time_ms) = iteration.time_ms else { return };
         self.title("Iteration");
         let found = iteration.found_by.unwrap_or("steps");
-        let about = format!("median of {} {found}, on the host", iteration.iterations);
+        let about = match iteration.iterations {
+            1 => format!("1 {}, on the host", found.trim_end_matches('s')),
+            count => format!("median of {count} {found}, on the host"),
+        };
         self.fact("time", time_ms * 1e6, None, &about);
         for (name, part_ms) in [
             ("forward", iteration.forward_ms),
@@ -161,9 +164,17 @@ impl Page {
         }
         if gpu.streams.len() > 1 {
             const MAX_ROWS: usize = 8;
+            let has_devices = gpu
+                .streams
+                .iter()
+                .any(|one| Some(one.device) != gpu.streams.first().map(|first| first.device));
             for stream in gpu.streams.iter().take(MAX_ROWS) {
                 let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
-                let name = format!("  stream {}", number(stream.stream));
+                let device = match has_devices {
+                    true => format!("GPU {} ", number(stream.device)),
+                    false => String::new(),
+                };
+                let name = format!("  {device}stream {}", number(stream.stream));
                 let text = counted(stream.activities, "activity", "activities");
                 let share = share_of_span(stream.busy_ns);
                 self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &text);

@@ -192,6 +192,27 @@ fn a_trace_that_ends_early() {
 }
 
 #[test]
+fn streams_of_several_gpus_have_their_number() {
+    let kernel = |device: u32, start: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "gemm", "pid": {device}, "tid": 7,
+                "ts": {start}, "dur": 10, "args": {{"device": {device}, "stream": 7}}}}"#
+        )
+    };
+    let step = r#"{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9,
+        "tid": 9, "ts": 0, "dur": 50}"#;
+    let operator = r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9,
+        "ts": 1, "dur": 2}"#;
+    let events = [step.to_owned(), operator.to_owned(), kernel(0, 10), kernel(1, 30)].join(",");
+    let trace = format!(r#"{{"traceEvents": [{events}]}}"#);
+    let trace = Trace::read(trace.as_bytes(), &Options::default()).expect("it is a trace");
+    let text = page(&summarize(&trace), 0, Style { color: false, width: 80 });
+    assert!(text.contains("  GPU 0 stream 7"), "{text}");
+    assert!(text.contains("  GPU 1 stream 7"), "{text}");
+    assert!(text.contains("   1 profiler step, on the host"), "{text}");
+}
+
+#[test]
 fn numbers_have_thousands_separators() {
     assert_eq!(grouped(0), "0");
     assert_eq!(grouped(999), "999");
