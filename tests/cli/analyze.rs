@@ -200,6 +200,35 @@ fn a_trace_without_a_gpu() {
 }
 
 #[test]
+fn a_gpu_run_without_kernels_is_not_predicted() {
+    let sandbox = Sandbox::new();
+    let launch = r#"{"traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 9},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2,
+         "dur": 3, "args": {"correlation": 7}}]}"#;
+    sandbox.write("launch.json", launch);
+    sandbox.run(&["analyze", "launch.json"]).exits_with(0).stdout_contains("no GPU activities");
+    for command in ["predict", "whatif"] {
+        let gpu: &[&str] = if command == "predict" { &["--gpu", "all"] } else { &[] };
+        let arguments = [&[command, "launch.json"], gpu].concat();
+        sandbox.run(&arguments).exits_with(1).stderr_contains("no GPU activities");
+    }
+}
+
+#[test]
+fn an_operator_of_unknown_cost_is_not_predicted() {
+    let sandbox = Sandbox::new();
+    let cpu = r#"{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1,
+        "tid": 1, "ts": 1, "dur": 9000}]}"#;
+    sandbox.write("cpu.json", cpu);
+    sandbox.run(&["analyze", "cpu.json"]).exits_with(0).stdout_contains("ops of unknown cost");
+    sandbox
+        .run(&["predict", "cpu.json", "--gpu", "all"])
+        .exits_with(1)
+        .stderr_contains("in ops of unknown cost");
+}
+
+#[test]
 fn truncated_traces_are_analyzed_with_a_warning() {
     let sandbox = Sandbox::new();
     let cut = &SMALL.as_bytes()[..SMALL.len() - 60];
@@ -234,7 +263,9 @@ fn invalid_traces_are_rejected_by_name() {
         sandbox.run(&["analyze", name]).exits_with(1).stderr_contains(name);
     }
     sandbox.run(&["analyze", "gone.json"]).exits_with(1).stderr_contains("gone.json");
-    sandbox.run(&["analyze", "."]).exits_with(1).stderr_contains("manifest.json");
+    sandbox.run(&["analyze", "."]).exits_with(1).stderr_contains("Pass one trace file");
+    sandbox.write("empty/notes.txt", "");
+    sandbox.run(&["analyze", "empty"]).exits_with(1).stderr_contains("manifest.json");
 }
 
 #[test]

@@ -282,3 +282,21 @@ fn a_batch_size_that_is_not_a_number_in_the_text_gives_a_note() {
         .stderr_contains("note: the batch size that each GPU needs is unknown: ")
         .stdout_contains("GPU  ");
 }
+
+#[test]
+fn fp8_kernels_are_only_predicted_for_gpus_that_run_them() {
+    let sandbox = Sandbox::new();
+    let trace = r#"{"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}],
+        "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::_scaled_mm", "pid": 1, "tid": 1, "ts": 1,
+         "dur": 9},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2,
+         "dur": 3, "args": {"correlation": 7}},
+        {"ph": "X", "cat": "kernel", "name": "void cutlass::device_kernel<fp8_gemm>()", "pid": 0,
+         "tid": 7, "ts": 6, "dur": 900, "args": {"device": 0, "stream": 7, "correlation": 7}}]}"#;
+    sandbox.write("fp8.json", trace);
+    let result = sandbox.run(&["predict", "fp8.json", "--gpu", "all"]).exits_with(0);
+    let result = result.stdout_contains("without FP8 tensor cores are left out");
+    assert!(result.stdout.contains("H200"), "{}", result.stdout);
+    assert!(!result.stdout.contains("V100"), "{}", result.stdout);
+}

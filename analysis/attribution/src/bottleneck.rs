@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::kernel_bound::KernelBounds;
+use super::kernel_bound::{KernelBounds, LONG_OPERATOR_NS, unexplained};
 use ridgeline_graph::critical_path::{Segment, critical_path};
 use ridgeline_graph::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::recorded::Recorded;
@@ -19,12 +19,12 @@ use ridgeline_graph::uploads::is_upload;
 use ridgeline_profile::bottleneck::{Bottleneck, Cause, MAX_EVIDENCE, Saving};
 use ridgeline_profile::{FileId, Phase, Roof};
 
-/// The maximum nanoseconds of an operator that launches nothing and is still PyTorch's overhead
-/// (`view`, `empty`). Longer ones must compute on the host.
-const LONG_OPERATOR_NS: f64 = 50_000.0;
 /// The maximum nanoseconds from a launch to the start of its kernel on an idle GPU. A later kernel
 /// waited for something that was not recorded. The sample traces have 1 to 14 µs.
 const LAUNCH_DELAY_NS: f64 = 20_000.0;
+/// The maximum time of the waits for uploads as a multiple of the uploads. Longer waits are for the
+/// work before the uploads: they would remain without the copies.
+const MAX_WAIT_OF_COPY: f64 = 5.0;
 /// The smallest reported share; less is within the error of the replay.
 const MIN_SAVING_SHARE: f64 = 1e-3;
 
@@ -58,7 +58,7 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
             ..Bottleneck::default()
         });
     }
-    let causes = Causes::new(graph, roof);
+    let causes = Causes::new(graph, schedule, roof);
     let mut evidence = causes.evidence(graph, schedule);
     let is_of_gpu = |task: &Task, _| !task.kind.is_host();
     let busy_ns = causes.busy_ns(graph, schedule, is_of_gpu);
@@ -94,14 +94,47 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     })
 }
 
-/// Returns the cause of a host wait for a GPU; `None` if the edge is not one.
-fn waits_for(graph: &Graph, edge: &Edge) -> Option<Cause> {
-    let (from, to) = (graph.task(edge.from)?, graph.task(edge.to)?);
-    match (from.kind.is_host(), to.kind) {
-        (false, TaskKind::Wait) if is_upload(graph, from) => Some(Cause::HostCopies),
-        (false, TaskKind::Wait) => Some(Cause::Synchronization),
-        _ => None,
+/// The causes of the host's waits for a GPU.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// The cause of waits for uploads. It is the same for all of them: if the host did not wait at
+    /// one, it would wait for the same work at the next one.
+    for_uploads: Cause,
+}
+
+impl Waits {
+    fn new(graph: &Graph, schedule: &Schedule) -> Waits {
+        let (mut all_ns, mut copies_ns) = (0.0, 0.0);
+        for edge in graph.edges().iter().filter(|edge| is_upload_wait(graph, edge)) {
+            all_ns += waited_ns(graph, schedule, edge.to).max(0.0);
+            copies_ns += graph.task(edge.from).map_or(0.0, |copy| copy.duration_ns);
+        }
+        let is_for_queue = all_ns > MAX_WAIT_OF_COPY * copies_ns;
+        let for_uploads = if is_for_queue { Cause::Synchronization } else { Cause::HostCopies };
+        Waits { for_uploads }
     }
+
+    /// Returns the cause of a host wait for a GPU; `None` if the edge is not one.
+    fn cause(self, graph: &Graph, edge: &Edge) -> Option<Cause> {
+        if is_upload_wait(graph, edge) {
+            return Some(self.for_uploads);
+        }
+        let (from, to) = (graph.task(edge.from)?, graph.task(edge.to)?);
+        let is_wait = !from.kind.is_host() && to.kind == TaskKind::Wait;
+        is_wait.then_some(Cause::Synchronization)
+    }
+}
+
+fn is_upload_wait(graph: &Graph, edge: &Edge) -> bool {
+    let is_wait = graph.task(edge.to).is_some_and(|task| task.kind == TaskKind::Wait);
+    is_wait && graph.task(edge.from).is_some_and(|task| is_upload(graph, task))
+}
+
+/// Returns the nanoseconds between the host's previous task and a wait's end.
+fn waited_ns(graph: &Graph, schedule: &Schedule, wait: TaskId) -> f64 {
+    let time = |times: &[f64], id: TaskId| times.get(id.index()).copied().unwrap_or(0.0);
+    let arrived_ns = graph.before(wait).map_or(0.0, |before| time(&schedule.end_ns, before));
+    time(&schedule.start_ns, wait) - arrived_ns
 }
 
 /// The cause of each task.
@@ -109,17 +142,19 @@ struct Causes {
     on_gpu: bool,
     /// By task; `None` if the recording does not explain it.
     of_tasks: Vec<Option<Cause>>,
+    waits: Waits,
     /// Whether the host waits for a GPU.
     has_waits: bool,
 }
 
 impl Causes {
-    fn new(graph: &Graph, roof: Option<&Roof>) -> Causes {
+    fn new(graph: &Graph, schedule: &Schedule, roof: Option<&Roof>) -> Causes {
         let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
-        let kinds = Kinds::new(graph, on_gpu, roof);
+        let waits = Waits::new(graph, schedule);
+        let kinds = Kinds::new(graph, on_gpu, waits, roof);
         let of_tasks = graph.iter().map(|(id, task)| kinds.of(graph, id, task)).collect();
-        let has_waits = graph.edges().iter().any(|edge| waits_for(graph, edge).is_some());
-        Causes { on_gpu, of_tasks, has_waits }
+        let has_waits = graph.edges().iter().any(|edge| waits.cause(graph, edge).is_some());
+        Causes { on_gpu, of_tasks, waits, has_waits }
     }
 
     fn of(&self, task: TaskId) -> Option<Cause> {
@@ -147,7 +182,7 @@ impl Causes {
                 task.after_ns = 0.0;
             }
         }
-        free.retain_edges(|edge| !waits_for(graph, edge).is_some_and(&is_free));
+        free.retain_edges(|edge| !self.waits.cause(graph, edge).is_some_and(&is_free));
         free.change_lags(|tasks, edge| {
             let task = |id: TaskId| tasks.get(id.index());
             let (Some(from), Some(to)) = (task(edge.from), task(edge.to)) else {
@@ -223,12 +258,9 @@ impl Causes {
         }
         // While the host waits, the path leads through the GPU.
         for edge in graph.edges() {
-            let Some(cause) = waits_for(graph, edge) else { continue };
+            let Some(cause) = self.waits.cause(graph, edge) else { continue };
             let Some(task) = graph.task(edge.to) else { continue };
-            let time = |times: &[f64], id: TaskId| times.get(id.index()).copied().unwrap_or(0.0);
-            let before = graph.before(edge.to);
-            let arrived_ns = before.map_or(0.0, |before| time(&schedule.end_ns, before));
-            let waited_ns = time(&schedule.start_ns, edge.to) - arrived_ns;
+            let waited_ns = waited_ns(graph, schedule, edge.to);
             if waited_ns > 0.0 {
                 evidence.add(graph, cause, task, waited_ns);
             }
@@ -253,13 +285,13 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn new(graph: &Graph, on_gpu: bool, roof: Option<&Roof>) -> Kinds {
+    fn new(graph: &Graph, on_gpu: bool, waits: Waits, roof: Option<&Roof>) -> Kinds {
         let of_host = graph.tasks.iter().filter(|task| task.kind == TaskKind::Launch);
         let launching = of_host.filter_map(|task| task.call).collect();
         let copies = graph.tasks.iter().filter(|task| task.kind == TaskKind::HostCopy);
         let mut copying: HashSet<TaskId> = copies.filter_map(|task| task.launched_by).collect();
         let uploads = graph.edges().iter();
-        let uploads = uploads.filter(|edge| waits_for(graph, edge) == Some(Cause::HostCopies));
+        let uploads = uploads.filter(|edge| waits.cause(graph, edge) == Some(Cause::HostCopies));
         copying.extend(uploads.map(|edge| edge.to));
         Kinds { on_gpu, kernels: KernelBounds::new(graph, on_gpu, roof), launching, copying }
     }
@@ -279,12 +311,13 @@ impl Kinds {
             TaskKind::Wait => Cause::Synchronization,
             TaskKind::HostOperator if self.on_gpu => {
                 let launches = task.call.is_some_and(|call| self.launching.contains(&call));
+                // Longer ones must compute on the host.
                 let is_short = task.duration_ns < LONG_OPERATOR_NS;
                 if launches || is_short { Cause::Launches } else { Cause::HostCode }
             }
             TaskKind::HostOperator => self.kernels.of(graph, task),
             TaskKind::HostGap if task.is_in_operator && self.on_gpu => Cause::Launches,
-            TaskKind::HostGap if task.is_in_operator => Cause::Operators,
+            TaskKind::HostGap if task.is_in_operator => unexplained(task.duration_ns),
             TaskKind::HostGap => match graph.resources().get(task.resource.0 as usize) {
                 // The recording has only the launch times of other threads.
                 Some(Resource::OtherThread(_)) => return None,
@@ -316,11 +349,14 @@ impl Evidence {
         if let Some(line) = task.line {
             *found.lines.entry(line).or_default() += time_ns;
         }
-        if let Some(operator) = graph.operator_of(task) {
-            match found.operators.get_mut(&operator.name) {
+        let operator = graph.operator_of(task).map(|operator| operator.name.as_str());
+        // An operator whose shapes were not recorded has only a name.
+        let unshaped = || Some(graph.name_of(task)).filter(|_| task.is_in_operator);
+        if let Some(name) = operator.or_else(unshaped).filter(|name| !name.is_empty()) {
+            match found.operators.get_mut(name) {
                 Some(sum) => *sum += time_ns,
                 None => {
-                    found.operators.insert(operator.name.clone(), time_ns);
+                    found.operators.insert(name.to_owned(), time_ns);
                 }
             }
         }

@@ -166,17 +166,8 @@ pub(super) fn facts(
     ceilings: Option<&Ceilings>,
 ) -> Device {
     let recorded = manifest.map(|manifest| manifest.device.clone()).unwrap_or_default();
-    let used = trace.activities.first().and_then(|activity| trace.details(activity).device);
-    let in_trace = used.and_then(|number| trace.device(number));
-    let kind = recorded.kind.unwrap_or_else(|| {
-        let amd = trace.runtime_calls.iter().any(|call| trace.text(call.name).starts_with("hip"));
-        match (trace.activities.is_empty(), amd) {
-            (true, _) => "cpu",
-            (false, true) => "rocm",
-            (false, false) => "cuda",
-        }
-        .to_owned()
-    });
+    let in_trace = trace.used_properties();
+    let kind = recorded.kind.unwrap_or_else(|| trace.device_kind().to_owned());
     let name = recorded
         .name
         .or_else(|| in_trace.map(|device| device.name.clone()))

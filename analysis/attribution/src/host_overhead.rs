@@ -1,10 +1,13 @@
 //! The host overhead per operator besides its computation, from a CPU recording: Python, the
 //! dispatcher and autograd. A GPU that is faster than its host waits for this overhead.
 
-use super::recorded_step::{StepOperators, annotated};
+use super::correlate;
+use super::kernel_bound::LONG_OPERATOR_NS;
+use super::recorded_step::{StepOperators, annotated, is_during};
 use super::steps::Steps;
 use ridgeline_profile::Profile;
 use ridgeline_recording::Recording;
+use ridgeline_recording::trace::Trace;
 
 /// The minimum number of operators in an iteration for a meaningful mean.
 const MIN_OPERATORS: usize = 20;
@@ -23,9 +26,7 @@ pub fn host_ns_per_operator(recording: &Recording, profile: &Profile) -> Option<
     if !trace.activities.is_empty() {
         return None;
     }
-    // Other programs only add time, so the fastest iteration shows the machine best.
-    let windows = Steps::new(recording).windows;
-    let window = *windows.iter().min_by_key(|(start, end)| end.saturating_sub(*start))?;
+    let window = fastest_window(recording)?;
     let operators = StepOperators::new(trace, window);
     let mut durations: Vec<f64> = (0_u32..)
         .zip(&trace.operators)
@@ -41,7 +42,53 @@ pub fn host_ns_per_operator(recording: &Recording, profile: &Profile) -> Option<
     let fastest_ns =
         if fastest_ns.is_finite() { fastest_ns } else { profile.iteration.typical_ns() };
     let profiler_ns = (window_ns - fastest_ns).max(0.0);
-    per_operator(&mut durations, window_ns - loading_ns, profiler_ns)
+    let unknown_ns = unknown_cost_ns(trace, window, &operators);
+    per_operator(&mut durations, window_ns - loading_ns - unknown_ns, profiler_ns)
+}
+
+/// Returns the share of an iteration, 0 to 1, in operators that the cost model cannot estimate,
+/// because it does not know them or their arguments were not recorded. Returns 0 if a GPU ran it.
+pub fn unknown_cost_share(recording: &Recording) -> f64 {
+    let trace = &recording.trace;
+    let Some(window) = fastest_window(recording).filter(|_| trace.activities.is_empty()) else {
+        return 0.0;
+    };
+    let unknown_ns = unknown_cost_ns(trace, window, &StepOperators::new(trace, window));
+    (unknown_ns / window.1.saturating_sub(window.0).max(1) as f64).min(1.0)
+}
+
+/// Other programs only add time, so the fastest iteration shows the machine best.
+fn fastest_window(recording: &Recording) -> Option<(i64, i64)> {
+    let windows = Steps::new(recording).windows;
+    windows.into_iter().min_by_key(|(start, end)| end.saturating_sub(*start))
+}
+
+/// Returns the nanoseconds of operators that compute, but are not counted: the long ones, without
+/// the operators within them.
+fn unknown_cost_ns(trace: &Trace, window: (i64, i64), operators: &StepOperators) -> f64 {
+    let mut own_ns: Vec<i64> = trace.operators.iter().map(|one| one.duration_ns).collect();
+    for (operator, parent) in trace.operators.iter().zip(correlate::parents(&trace.operators)) {
+        if let Some(own_ns) = parent.and_then(|parent| own_ns.get_mut(parent as usize)) {
+            *own_ns = own_ns.saturating_sub(operator.duration_ns);
+        }
+    }
+    let loading = annotated(trace, "enumerate(DataLoader)#");
+    (0_u32..)
+        .zip(trace.operators.iter().zip(own_ns))
+        .filter(|(index, (operator, _))| {
+            operators.signature(*index).is_none()
+                && may_compute(trace.text(operator.name))
+                && (window.0..window.1).contains(&operator.start_ns)
+                && !is_during(&loading, operator.start_ns)
+        })
+        .map(|(_, (_, own_ns))| own_ns as f64)
+        .filter(|own_ns| *own_ns >= LONG_OPERATOR_NS)
+        .sum()
+}
+
+/// Ranges that a program names are operators in old traces. They contain Python. Collectives wait.
+fn may_compute(name: &str) -> bool {
+    name.contains("::") && !name.starts_with("c10d::")
 }
 
 fn per_operator(durations: &mut [f64], working_ns: f64, profiler_ns: f64) -> Option<f64> {
@@ -64,6 +111,32 @@ fn per_operator(durations: &mut [f64], working_ns: f64, profiler_ns: f64) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::TraceBuilder;
+    use ridgeline_profile::bottleneck::Cause;
+
+    /// Twenty multiplications of 1 ms without shapes, each with 10 µs of Python before it.
+    fn without_shapes() -> Recording {
+        let mut trace = TraceBuilder::new();
+        trace.annotation("ProfilerStep#1", 0, 20 * 1_010_000);
+        for number in 0..20 {
+            trace.op("aten::linear", number * 1_010_000 + 10_000, 1_000_000);
+            trace.op("aten::mm", number * 1_010_000 + 10_000, 1_000_000);
+        }
+        Recording { trace: trace.trace(), ..Recording::default() }
+    }
+
+    #[test]
+    fn operators_of_unknown_cost_are_no_overhead() {
+        let recording = without_shapes();
+        let share = unknown_cost_share(&recording);
+        assert!((share - 1.0 / 1.01).abs() < 1e-9, "{share}");
+        let profile = crate::attribute(&recording).expect("a profile");
+        assert_eq!(host_ns_per_operator(&recording, &profile), None);
+        let found = profile.bottleneck.as_deref().expect("a bottleneck");
+        let [first, ..] = &found.savings[..] else { panic!("{found:?}") };
+        assert_eq!((first.cause, (first.share * 100.0).round()), (Cause::Kernels, 99.0));
+        assert_eq!(first.operators.first().map(|(name, _)| name.as_str()), Some("aten::linear"));
+    }
 
     #[test]
     fn computation_and_profiler_are_subtracted() {

@@ -9,6 +9,9 @@ use ridgeline_operators::op_cost::{self, Work};
 use ridgeline_profile::Roof;
 use ridgeline_profile::bottleneck::Cause;
 
+/// The maximum nanoseconds of an operator that computes nothing and is still PyTorch's overhead
+/// (`view`, `empty`).
+pub(super) const LONG_OPERATOR_NS: f64 = 50_000.0;
 /// The minimum share of either peak that a CPU operator must reach to be limited by it. Below it,
 /// the operator is limited by call overhead. ...
 const MIN_EXPLAINED: f64 = 0.3;
@@ -136,6 +139,12 @@ fn moves(name: &str) -> bool {
     MARKS.iter().any(|mark| name.contains(mark))
 }
 
+/// Returns the cause of a CPU operator of unknown cost: a short call is dispatch, a longer one
+/// computes.
+pub(super) fn unexplained(call_ns: f64) -> Cause {
+    if call_ns < LONG_OPERATOR_NS { Cause::Operators } else { Cause::Kernels }
+}
+
 /// Returns the total nanoseconds and the number of calls by operator.
 fn times(graph: &Graph) -> Vec<(f64, f64)> {
     let mut times = vec![(0.0, 0.0); graph.operators.len()];
@@ -178,7 +187,8 @@ fn causes_on_cpu(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
         .iter()
         .zip(times)
         .map(|(work, (time_ns, calls))| {
-            let Some(work) = work.filter(|_| *calls > 0.0) else { return Cause::Operators };
+            let call_ns = if *calls > 0.0 { time_ns / calls } else { 0.0 };
+            let Some(work) = work.filter(|_| *calls > 0.0) else { return unexplained(call_ns) };
             let explains = |amount: Option<f64>, rate: Option<f64>| {
                 amount.zip(rate).map_or(0.0, |(amount, rate)| amount / rate / (time_ns / calls))
             };

@@ -47,9 +47,11 @@ mod steps;
 mod tests;
 mod timeline;
 
-pub use host_overhead::host_ns_per_operator;
+pub use host_overhead::{host_ns_per_operator, unknown_cost_share};
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
+
+pub use metrics::tensor_cores::runs_fp8;
 
 use std::sync::Arc;
 
@@ -90,13 +92,20 @@ pub enum AttributionError {
         /// The cause, and what to do.
         why: String,
     },
+    /// A trace recorded elsewhere lacks the activities of the accelerator that ran operators.
+    #[error("the trace has no GPU activities: {why}")]
+    NoActivities {
+        /// The cause, as a clause.
+        why: String,
+    },
 }
 
 /// Computes the cost of one iteration of a recording, by line, module and kernel.
 ///
 /// # Errors
-/// If a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
-/// profile, with as much information as the trace contains.
+/// If a run of the agent recorded no iteration, or a GPU ran operators and its activities are
+/// missing. Any other trace that was recorded elsewhere has a profile, with as much information as
+/// the trace contains.
 pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
     Ok(attribute_with(recording, None, &[])?.profile)
 }
@@ -177,6 +186,11 @@ fn attribute_with(
     }
     if let Some(why) = recording.manifest.as_ref().and_then(|it| missing_kernels(trace, it)) {
         return Err(AttributionError::NoKernels { why });
+    }
+    if recording.manifest.is_none()
+        && let Some(why) = trace.missing_activities()
+    {
+        return Err(AttributionError::NoActivities { why });
     }
     let manifest = recording.manifest.as_ref();
     let empty_log = LineLog::default();
@@ -290,8 +304,11 @@ fn attribute_with(
         };
         graph = joined.graph(&mut contexts, &profile);
     }
-    // An iteration that cannot be replayed is shown without utilization and bottleneck.
-    if let Ok(recorded) = &graph {
+    // An iteration that cannot be replayed, or may lack kernels, is shown without utilization and
+    // bottleneck.
+    if let Ok(recorded) = &graph
+        && trace.truncated_at.is_none()
+    {
         explain(&mut profile, recorded);
     }
     Ok(Attributed { profile, shares, graph })

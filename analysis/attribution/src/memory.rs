@@ -6,6 +6,7 @@
 //! - A free of an unknown address frees a block whose allocation was not recorded; a CPU does not
 //!   even record frees of blocks that are older than the profiler.
 //! - An allocation at an address in use means that the free of the block there was not recorded.
+//! - Events without an address (traces of 2021) are only added up.
 //! - GPU events contain the allocator's total, so memory beyond the known blocks (workspaces,
 //!   rounding) is known as well, and is counted as `other`.
 
@@ -155,6 +156,10 @@ struct State {
 impl State {
     fn apply(&mut self, index: usize, event: &MemoryEvent) {
         let bytes = event.bytes.unsigned_abs().min(MAX_BLOCK_BYTES);
+        if event.address.get().is_none() {
+            self.count(event.bytes >= 0, bytes);
+            return;
+        }
         if event.bytes >= 0 {
             let number = self.blocks.len();
             self.blocks.push(Block {
@@ -178,6 +183,19 @@ impl State {
         let beyond = bytes.saturating_sub(freed).min(self.unknown);
         self.unknown -= beyond;
         self.now = self.now.saturating_sub(beyond);
+    }
+
+    /// Counts an event without an address, whose block cannot be matched to its free.
+    fn count(&mut self, is_allocation: bool, bytes: u64) {
+        if is_allocation {
+            self.now = self.now.saturating_add(bytes);
+            self.unknown = self.unknown.saturating_add(bytes);
+        } else {
+            // The rest was allocated before the first event.
+            let freed = bytes.min(self.unknown);
+            self.now = self.now.saturating_sub(freed);
+            self.unknown -= freed;
+        }
     }
 
     /// Updates the state to the allocator's total after an event, which includes unrecorded blocks:
@@ -327,6 +345,20 @@ mod tests {
             memory.max_allocated_bytes = max_allocated_bytes;
         }
         replay(&TraceBuilder::new().trace(), Some(&manifest), Some((0, 1_000_000)))
+    }
+
+    #[test]
+    fn events_without_addresses_are_added_up() {
+        let mut trace = TraceBuilder::new();
+        for (time_ns, bytes) in [(1, 1_000), (2, -1_000), (3, 700), (4, 500), (5, -700)] {
+            trace.memory(time_ns, 0, bytes);
+        }
+        let mut trace = trace.trace();
+        for event in &mut trace.memory {
+            event.address = None.into();
+        }
+        let replay = replay(&trace, None, Some((0, 1_000)));
+        assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (1_200, 1_200));
     }
 
     #[test]

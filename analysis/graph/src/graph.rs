@@ -115,7 +115,7 @@ pub struct Task {
     /// For a [`TaskKind::HostGap`]: whether the host was in an operator whose shapes were not
     /// recorded.
     pub is_in_operator: bool,
-    /// The kernel's name: index into [`Graph::names`].
+    /// The kernel's name, or that of an operator without shapes: index into [`Graph::names`].
     pub name: Option<u32>,
     /// Bytes of a copy, a fill or a message.
     pub bytes: Option<u64>,
@@ -186,7 +186,7 @@ pub struct Graph {
     pub tasks: TaskList,
     /// The distinct operators.
     pub operators: Vec<Operator>,
-    /// Kernel names.
+    /// Names of kernels, and of long operators without shapes.
     pub names: Vec<String>,
     /// Memory blocks and their lifetimes.
     pub memory: Memory,

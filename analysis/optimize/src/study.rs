@@ -104,12 +104,26 @@ pub fn device_of(
     }
     let name = &profile.device.name;
     if name.is_empty() || name == "unknown" {
-        return Err("the recording does not name the GPU".to_owned());
+        return Err(unnamed(profile));
     }
     let known = table.find(name).cloned();
     known.ok_or_else(|| {
         format!("{name} is not a known GPU; describe it in a file (docs/configuration.md)")
     })
+}
+
+/// Why the GPU of a recording is unknown, with what the recording has.
+fn unnamed(profile: &Profile) -> String {
+    let device = &profile.device;
+    let mut known: Vec<String> = Vec::new();
+    known.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
+    known.extend(
+        device.capability.map(|(major, minor)| format!("compute capability {major}.{minor}")),
+    );
+    match known.is_empty() {
+        true => "the recording does not name the GPU".to_owned(),
+        false => format!("the recording does not name the GPU ({})", known.join(", ")),
+    }
 }
 
 impl RecordedRun {

@@ -179,6 +179,18 @@ const MIN_BUSY_SHARE: f64 = 0.6;
 const MAX_UNKNOWN_SHARE: f64 = 0.1;
 
 impl Comparison {
+    /// Leaves out the GPUs without FP8 tensor cores, which cannot run FP8 kernels.
+    #[must_use]
+    pub fn only_with_fp8(mut self) -> Comparison {
+        let all = self.rows.len();
+        self.rows.retain(|row| row.here || row.device.peaks.fp8.is_some());
+        if self.rows.len() < all {
+            let note = "The iteration runs FP8 kernels: GPUs without FP8 tensor cores are left out";
+            self.notes.push(note.to_owned());
+        }
+        self
+    }
+
     /// Returns the comparison with other prices, in US dollars per hour by device name. Unknown
     /// names are reported in the notes.
     pub fn with_prices(&self, usd_per_hour: &BTreeMap<String, f64>) -> Comparison {
@@ -332,11 +344,15 @@ fn notes_on(subject: ComparisonInput<'_>, table: &DeviceTable) -> Vec<String> {
     };
     let mut notes = recorded.notes.clone();
     if recorded.ran_on_gpu() && table.find(&recorded.device.name).is_none() {
-        notes.push(format!(
-            "{} is not a known GPU, so its times could not be scaled; describe it in a file \
-            (`devices.files` in the configuration)",
-            recorded.device.name
-        ));
+        let name = &recorded.device.name;
+        notes.push(if name.is_empty() || name == "unknown" {
+            "The recording does not name its GPU, so its times could not be scaled".to_owned()
+        } else {
+            format!(
+                "{name} is not a known GPU, so its times could not be scaled; describe it in a \
+                file (`devices.files` in the configuration)"
+            )
+        });
     }
     if !recorded.ran_on_gpu() {
         notes.push(

@@ -15,6 +15,8 @@ const MIN_SHARE: f64 = 0.01;
 const OTHER_MIN_OF_LARGEST: f64 = 0.4;
 /// ... or from this share of the iteration on.
 const OTHER_MIN_SHARE: f64 = 0.1;
+/// Idle time without a cause is reported from this share of the iteration on.
+const MIN_UNEXPLAINED_IDLE: f64 = 0.2;
 /// A line that accounts for this fraction of a saving is named in the verdict.
 const MAIN_LINE_MIN: f64 = 0.3;
 
@@ -28,7 +30,8 @@ pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
         (Cause::Compute, false) => "compute-bound ops",
         (Cause::MemoryBandwidth, true) => "bandwidth-bound kernels",
         (Cause::MemoryBandwidth, false) => "bandwidth-bound ops",
-        (Cause::Kernels, _) => "kernels, limit unknown",
+        (Cause::Kernels, true) => "kernels, limit unknown",
+        (Cause::Kernels, false) => "ops, limit unknown",
         (Cause::Operators, _) => "overhead-bound ops",
         (Cause::Launches, _) => "launch overhead",
         (Cause::Synchronization, _) => "synchronization",
@@ -67,6 +70,7 @@ fn cpu_verdict(cause: Cause, share: &str) -> String {
         Cause::MemoryBandwidth => {
             format!("Bandwidth-bound: {share} in ops limited by memory bandwidth")
         }
+        Cause::Kernels => format!("Bottleneck unknown: {share} in ops of unknown cost"),
         Cause::Operators => {
             format!("Overhead-bound: {share} in ops that reach neither peak compute nor bandwidth")
         }
@@ -86,9 +90,10 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         Verdict::NoneDominates => {
             let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
             let largest = units::percent(largest);
+            let unexplained = unexplained_idle(bottleneck);
             return format!(
                 "{busy}No single bottleneck: no single cause accounts for more than \
-                {largest}"
+                {largest}{unexplained}"
             );
         }
         Verdict::Unknown => {
@@ -102,7 +107,9 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         None => cpu_verdict(saving.cause, &share),
     };
     match saving.cause {
-        Cause::Kernels => text += "; whether compute- or bandwidth-bound is unknown",
+        Cause::Kernels if bottleneck.gpu_busy.is_some() => {
+            text += "; whether compute- or bandwidth-bound is unknown"
+        }
         Cause::Host => {
             let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
             let largest = parts.map(|part| part.share).fold(0.0, f64::max);
@@ -113,7 +120,18 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
     if let Some(place) = main_line(saving, profile) {
         text += &format!(", mostly in {place}");
     }
-    text
+    text + &unexplained_idle(bottleneck)
+}
+
+/// The idle time that no cause explains, if it is much: waits that the trace does not contain.
+fn unexplained_idle(bottleneck: &Bottleneck) -> String {
+    let of_idle = [Cause::Host, Cause::HostCopies, Cause::Communication];
+    let explained: f64 = of_idle.into_iter().map(|cause| bottleneck.share(cause)).sum();
+    let idle = bottleneck.gpu_busy.map_or(0.0, |busy| 1.0 - busy - explained);
+    if idle < MIN_UNEXPLAINED_IDLE {
+        return String::new();
+    }
+    format!("; the trace does not explain {} in which the GPU is idle", units::percent(idle))
 }
 
 /// The other savings worth showing: `launch overhead 20% · data loading 12%`. Leaves out those far
@@ -327,6 +345,9 @@ mod tests {
         let (text, other) = texts(None, vec![python, loading.clone()]);
         assert_eq!(text, "Python-bound: 62% in Python between ops, mostly in train.py:18");
         assert_eq!(other, "data loading 30%");
+        let (text, other) = texts(None, vec![saving(Cause::Kernels, 0.9, None), loading.clone()]);
+        assert_eq!(text, "Bottleneck unknown: 90% in ops of unknown cost");
+        assert_eq!(other, "data loading 30%");
         let (text, _) = texts(None, vec![loading]);
         assert_eq!(text, "Input-bound: 30% waiting for data");
     }
@@ -339,6 +360,12 @@ mod tests {
             "GPU busy 99%. No single bottleneck: no single cause accounts for more than 4%"
         );
         assert_eq!(other, "compute-bound kernels 4%");
+        let (text, _) = texts(Some(0.35), vec![saving(Cause::Host, 0.04, None)]);
+        assert_eq!(
+            text,
+            "GPU busy 35%. No single bottleneck: no single cause accounts for more than 4%; the \
+             trace does not explain 61% in which the GPU is idle"
+        );
         let unknown = Bottleneck { untrusted: Some(0.23), ..Bottleneck::default() };
         let entry = entry(&unknown, &profile(TRAIN).1);
         assert_eq!((entry.verdict, entry.gpu_busy), (None, None));

@@ -30,14 +30,23 @@ fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
     for (name, of_peak) in part.of_peaks(roof) {
         // Lower values are the arithmetic of element-wise kernels, which are bandwidth-bound.
         if let Some(share) = of_peak.filter(|share| *share >= 0.02) {
-            facts.push(format!("{name} {} of the peak", units::percent(share)));
+            facts.push(of_peak_text(name, share));
         }
     }
     if let Some(share) = part.of_bandwidth(roof) {
-        facts.push(format!("bandwidth {} of the peak", units::percent(share)));
+        facts.push(of_peak_text("bandwidth", share));
     }
     facts.extend(tensor_cores(part));
     facts
+}
+
+/// The share of a peak. A larger rate than the peak means that the counted work is too large: some
+/// operands come from a cache.
+fn of_peak_text(name: &str, share: f64) -> String {
+    if share > 1.0 {
+        return format!("{name} at the peak");
+    }
+    format!("{name} {} of the peak", units::percent(share))
 }
 
 /// Short facts about a part of the iteration that took `elapsed_ns`.
@@ -73,12 +82,20 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if part.launches > 0.0 {
         let launch = units::duration(part.launch_ns);
         let launches = if part.launches == 1.0 { "launch" } else { "launches" };
-        facts.push(format!("{} {launches} ({launch} on the CPU)", count(part.launches)));
+        let without = match part.long_launches {
+            0.0 => String::new(),
+            long => format!(", without {} of at least 1 ms", count(long)),
+        };
+        facts.push(format!("{} {launches} ({launch} on the CPU{without})", count(part.launches)));
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
         if share(copied.time_ns) >= MIN_REPORTED_SHARE {
-            let (bytes, time) = (units::bytes(copied.bytes), units::duration(copied.time_ns));
-            facts.push(format!("copies {name} {bytes} in {time}"));
+            let time = units::duration(copied.time_ns);
+            // Some profilers do not record the bytes.
+            facts.push(match copied.bytes {
+                0.0 => format!("copies {name} take {time}"),
+                bytes => format!("copies {name} {} in {time}", units::bytes(bytes)),
+            });
         }
     }
     if share(part.communication_ns) >= MIN_REPORTED_SHARE {
@@ -271,6 +288,20 @@ mod tests {
             "communication 10 ms (40% exposed)",
         ];
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
+        let unusual = Utilization {
+            moved: MeasuredWork { amount: 96e9, time_ns: 10e6 },
+            long_launches: 2.0,
+            to_device: CopyTotals { calls: 2.0, bytes: 0.0, time_ns: 2e6 },
+            ..part
+        };
+        let found = facts(&unusual, 100e6, &profile, true);
+        for fact in [
+            "bandwidth at the peak",
+            "120 launches (1.0 ms on the CPU, without 2 of at least 1 ms)",
+            "copies to the GPU take 2.0 ms",
+        ] {
+            assert!(found.iter().any(|one| one == fact), "{found:?}");
+        }
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
         assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in PyTorch ops"]);
         let multi_rank = Utilization { exposed_communication_ns: 15e6, ..on_cpu };

@@ -10,7 +10,7 @@ pub enum Cause {
     Compute,
     /// Kernels and copies within a GPU (on a CPU: operators) limited by memory bandwidth.
     MemoryBandwidth,
-    /// Kernels whose limit is unknown.
+    /// Kernels (on a CPU: operators) whose limit is unknown.
     Kernels,
     /// On a CPU: operators that reach neither peak compute nor bandwidth.
     Operators,

@@ -74,8 +74,10 @@ pub struct Utilization {
     pub occupancy_known_ns: f64,
     /// Number of launched kernels, copies and fills.
     pub launches: f64,
-    /// Host time in launch calls, as recorded.
+    /// Host time in launch calls, as recorded, without long ones.
     pub launch_ns: f64,
+    /// Number of launches of a millisecond or more, which wait or load kernel code.
+    pub long_launches: f64,
     /// Host time in operators, launches included.
     pub operator_ns: f64,
     /// Host time in synchronization calls after the GPU is done.
@@ -140,6 +142,7 @@ impl Utilization {
         self.occupancy_known_ns += other.occupancy_known_ns;
         self.launches += other.launches;
         self.launch_ns += other.launch_ns;
+        self.long_launches += other.long_launches;
         self.operator_ns += other.operator_ns;
         self.wait_ns += other.wait_ns;
         self.to_device.add(&other.to_device);

@@ -16,6 +16,7 @@ pub mod occupancy;
 pub mod optional;
 mod strings;
 pub mod trace;
+mod used_device;
 
 use ridgeline_devices::device_spec::Ceilings;
 

@@ -77,9 +77,21 @@ impl Trace {
         self.text(self.threads.get(thread.index())?.thread).parse().ok()
     }
 
-    /// Returns the properties of a GPU.
+    /// Returns the properties of a GPU. Activities of ROCm may have the number of the HSA agent,
+    /// which counts CPUs, so a number without an entry has the properties that all GPUs share.
     pub fn device(&self, number: i64) -> Option<&DeviceProperties> {
-        self.devices.iter().find(|device| device.number == number)
+        let exact = self.devices.iter().find(|device| device.number == number);
+        exact.or_else(|| self.common_device())
+    }
+
+    /// Returns the properties of the first GPU if all GPUs are the same model.
+    pub fn common_device(&self) -> Option<&DeviceProperties> {
+        let first = self.devices.first()?;
+        let is_same = |device: &DeviceProperties| {
+            (&device.name, device.capability, device.multiprocessors)
+                == (&first.name, first.capability, first.multiprocessors)
+        };
+        self.devices.iter().all(is_same).then_some(first)
     }
 }
 
@@ -318,9 +330,9 @@ pub struct DeviceProperties {
 }
 
 impl DeviceProperties {
-    /// Whether it is an AMD GPU, whose traces come from ROCm.
+    /// Whether it is an AMD GPU, whose traces come from ROCm. Some of its drivers report no name.
     pub fn is_amd(&self) -> bool {
-        self.name.starts_with("AMD")
+        self.name.starts_with("AMD") || self.warp_size == Some(64)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::attribution::part::{MAX_EVENTS, Part, part};
@@ -139,6 +139,12 @@ fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
+/// The first trace file of a folder.
+fn first_trace(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    files.filter(|file| pipeline::is_recording(file) && file.is_file()).min()
+}
+
 /// Analyzes a Ridgeline recording, which has more information than its trace.
 fn analyze_recording(
     args: &AnalyzeArgs,
@@ -151,6 +157,14 @@ fn analyze_recording(
             "Pass the folder of a finished run or a trace file",
         )
     };
+    if !pipeline::is_recording(&args.trace)
+        && let Some(trace) = first_trace(&args.trace)
+    {
+        return Err(Failure::failed(
+            format!("{}: the folder is not a recording, but contains traces", args.trace.display()),
+            format!("Pass one trace file, such as `ridgeline analyze {}`", trace.display()),
+        ));
+    }
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
     let attributed = attribution::attribute_with_graph(&recording, None);
     let (mut profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;

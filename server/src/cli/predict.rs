@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::base::units::percent;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
     Comparison, ComparisonInput, compare, compare_with_host,
 };
@@ -23,6 +25,9 @@ use super::{gpu_batches, output_file, profile, recorded, run, script_choice};
 use crate::pipeline::{self, Pipeline, Plan};
 use crate::{known_devices, measured_rates};
 
+/// A recording with a larger share of its time in operators of unknown cost is not predicted for
+/// GPUs.
+const MAX_UNKNOWN_SHARE: f64 = 0.2;
 /// The name that selects all known GPUs.
 const ALL: &str = "all";
 
@@ -266,15 +271,54 @@ fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
     table
 }
 
+/// The share of GPU time in kernels without a recorded operator; `None` if no GPU ran.
+fn share_without_operator(step: &RecordedStep) -> Option<f64> {
+    let without = step.activities.iter().filter(|work| work.operator.is_none());
+    let without_ns: f64 = without.map(|work| work.part_ns).sum();
+    (step.busy_ns() > 0.0).then(|| without_ns / step.busy_ns())
+}
+
 /// Predicts a recording on the GPUs of the table. Runs nothing.
 pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
     let (recording, profile, _) = recorded::read(path)?;
-    let step = attribution::recorded_step(&recording, &profile);
+    let unknown_share = attribution::unknown_cost_share(&recording);
+    if unknown_share > MAX_UNKNOWN_SHARE {
+        let share = percent(unknown_share);
+        return Err(Failure::failed(
+            format!("{}: {share} of the time is in ops of unknown cost", path.display()),
+            "Record the operators' shapes and arguments with a current PyTorch \
+            (`record_shapes=True`)",
+        ));
+    }
+    let mut step = attribution::recorded_step(&recording, &profile);
+    step.notes.extend(recording.trace.truncation_note());
     let table = measured(table, step.device.is_simulated);
+    if table.find(&step.device.name).is_none()
+        && let Some(share) =
+            share_without_operator(&step).filter(|share| *share > MAX_UNKNOWN_SHARE)
+    {
+        let share = percent(share);
+        return Err(Failure::failed(
+            format!(
+                "{}: the GPU is unknown, and {share} of its time is in kernels without a recorded \
+                operator, such as those of CUDA graphs",
+                path.display()
+            ),
+            "Describe the GPU in a file (docs/configuration.md), or record without CUDA graphs",
+        ));
+    }
     let host = attribution::host_ns_per_operator(&recording, &profile);
-    compare_with_host(ComparisonInput::Recorded(&step), &table, host).ok_or_else(|| {
-        let device = &step.device.name;
-        if step.ran_on_gpu() && table.find(device).is_none() {
+    let compared = compare_with_host(ComparisonInput::Recorded(&step), &table, host);
+    let compared = compared.map(|comparison| match attribution::runs_fp8(&recording.trace) {
+        true => comparison.only_with_fp8(),
+        false => comparison,
+    });
+    compared.ok_or_else(|| {
+        let device = match step.device.name.as_str() {
+            "unknown" => "the recorded GPU",
+            name => name,
+        };
+        if step.ran_on_gpu() && table.find(&step.device.name).is_none() {
             return Failure::failed(
                 format!("{device} is not a known GPU, and operators were recorded without shapes"),
                 "Describe the GPU in a file (docs/configuration.md), or record shapes",

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::attribution::metrics::step_time::profiler_steps;
 use ridgeline_analysis::graph::recorded::{NoGraph, Recorded};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -16,7 +17,15 @@ pub(super) fn read(
 ) -> Result<(Recording, Profile, Result<Recorded, NoGraph>), Failure> {
     let recording = pipeline::load(path).map_err(|error| failure(path, &error.to_string()))?;
     let attributed = attribution::attribute_with_graph(&recording, None);
-    let (profile, graph) = attributed.map_err(|error| failure(path, &error.to_string()))?;
+    let (profile, mut graph) = attributed.map_err(|error| failure(path, &error.to_string()))?;
+    if let Ok(recorded) = &mut graph {
+        recorded.notes.extend(recording.trace.truncation_note());
+        let has_steps = profiler_steps(&recording.trace).next().is_some();
+        if recording.manifest.is_none() && !has_steps {
+            let note = "the trace has no profiler steps, so all of it is treated as one iteration";
+            recorded.notes.push(note.to_owned());
+        }
+    }
     Ok((recording, profile, graph))
 }
 

@@ -304,6 +304,18 @@ fn a_batch_copy_that_everything_waits_for() {
 }
 
 #[test]
+fn a_wait_for_the_kernels_before_a_small_copy_is_synchronization() {
+    let mut builder = GraphBuilder::default();
+    builder.on_gpu(7, TaskKind::Kernel, "void softmax_warp_forward", 500.0);
+    let copy = builder.on_gpu(7, TaskKind::HostCopy, "Memcpy HtoD (Host -> Device)", 5.0);
+    builder.wait_for(copy, 3);
+    builder.host(TaskKind::HostGap, 200.0);
+    let found = builder.bottleneck();
+    assert!(found.share(Cause::Synchronization) > 0.25, "{found:?}");
+    assert!(found.share(Cause::HostCopies) < 0.05, "{found:?}");
+}
+
+#[test]
 fn exposed_gradient_communication() {
     let mut builder = GraphBuilder::default();
     let backward = builder.on_gpu(7, TaskKind::Kernel, "void softmax_warp_backward", 100.0);
@@ -332,7 +344,7 @@ fn kernels_do_not_overlap_more_than_recorded() {
         builder.on_gpu(stream, TaskKind::Kernel, "mine", 80.0);
     }
     let recorded = builder.recorded();
-    let causes = Causes::new(&recorded.graph, None);
+    let causes = Causes::new(&recorded.graph, &recorded.schedule, None);
     let then_ns = causes.without(&recorded.graph, Cause::is_of_host).expect("it runs");
     let found = bottleneck(&recorded, None).expect("it takes time");
     holds(&found);

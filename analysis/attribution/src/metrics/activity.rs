@@ -86,8 +86,9 @@ impl NameTotal {
     }
 }
 
-/// Quantiles of the delay from launch to start, in nanoseconds: the value at index `n * quantile`,
-/// rounded down, of `n` sorted values. It can be negative, since the clocks of host and GPU differ.
+/// Quantiles of the delay from launch to start, in nanoseconds, by launch call: the value at index
+/// `n * quantile`, rounded down, of `n` sorted values. It can be negative, since the clocks of host
+/// and GPU differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LaunchDelay {
     /// The 5% quantile.
@@ -158,10 +159,11 @@ pub fn communicating(trace: &Trace) -> Vec<bool> {
 }
 
 /// Whether a kernel is a collective: those of NCCL and RCCL, of PyTorch's symmetric memory
-/// (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`) and of vLLM and TensorRT-LLM
-/// (`cross_device_reduce_1stage`, `allreduce_fusion_kernel`).
+/// (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`), of vLLM and TensorRT-LLM
+/// (`cross_device_reduce_1stage`, `allreduce_fusion_kernel`, `moeAllToAllKernel`), and DeepEP's
+/// exchange of tokens between experts (`deep_ep::internode::dispatch`).
 pub fn is_communication(kernel: &str) -> bool {
-    const MARKS: [&[u8]; 8] = [
+    const MARKS: [&[u8]; 12] = [
         b"nccl",
         b"rccl",
         b"all_reduce",
@@ -170,6 +172,10 @@ pub fn is_communication(kernel: &str) -> bool {
         b"reduce_scatter",
         b"cross_device_reduce",
         b"nvshmem",
+        b"all_to_all",
+        b"alltoall",
+        b"deep_ep::",
+        b"::ep::",
     ];
     let name = kernel.as_bytes();
     MARKS.iter().any(|mark| name.windows(mark.len()).any(|part| part.eq_ignore_ascii_case(mark)))
@@ -222,13 +228,18 @@ fn totals<'a>(trace: &Trace, activities: impl Iterator<Item = &'a Activity>) -> 
 }
 
 fn launch_delay(trace: &Trace, calls: &[Option<usize>]) -> Option<LaunchDelay> {
-    let mut delays: Vec<i64> = trace
-        .activities
-        .iter()
-        .zip(calls)
-        .filter_map(|(activity, call)| {
-            let call = trace.runtime_calls.get((*call)?)?;
-            activity.start_ns.checked_sub(call.start_ns)
+    // The other kernels of a graph wait for its first one.
+    let mut first_start_ns: HashMap<usize, i64> = HashMap::new();
+    for (activity, call) in trace.activities.iter().zip(calls) {
+        if let Some(call) = call {
+            let first_ns = first_start_ns.entry(*call).or_insert(i64::MAX);
+            *first_ns = activity.start_ns.min(*first_ns);
+        }
+    }
+    let mut delays: Vec<i64> = first_start_ns
+        .into_iter()
+        .filter_map(|(call, first_ns)| {
+            first_ns.checked_sub(trace.runtime_calls.get(call)?.start_ns)
         })
         .collect();
     delays.sort_unstable();
@@ -239,14 +250,29 @@ fn launch_delay(trace: &Trace, calls: &[Option<usize>]) -> Option<LaunchDelay> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::TraceBuilder;
+
+    #[test]
+    fn kernels_of_a_graph_do_not_add_to_the_launch_delay() {
+        let mut trace = TraceBuilder::new();
+        trace.replay(100, &[(1, 110, 50), (2, 160, 50), (3, 210, 50)]);
+        let found = launch_delay(&trace.trace(), &[Some(0); 3]);
+        assert_eq!(found, Some(LaunchDelay { p05_ns: 10, p50_ns: 10, p95_ns: 10 }));
+    }
 
     #[test]
     fn collective_kernels_are_known_by_name() {
-        for name in ["ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)", "multimem_all_reduce_kernel<4>"]
-        {
+        for name in [
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)",
+            "multimem_all_reduce_kernel<4>",
+            "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(…)",
+            "void dpsk::ep::internode::dispatch<false, 8, true, 8>(…)",
+        ] {
             assert!(is_communication(name), "{name}");
         }
-        for name in ["volta_sgemm_64x64_nt", "void at::native::reduce_kernel<512, 1>", ""] {
+        for name in
+            ["volta_sgemm_64x64_nt", "void at::native::reduce_kernel<512, 1>", "dispatch", ""]
+        {
             assert!(!is_communication(name), "{name}");
         }
     }

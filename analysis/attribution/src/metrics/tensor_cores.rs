@@ -5,7 +5,10 @@
 //! to 2026. A name without such a hint is unknown. A type alone is not sufficient, since
 //! half-precision matrix multiplications can run without tensor cores (`gemv`).
 
+use std::collections::HashSet;
+
 use ridgeline_operators::matmul_kernel::matmul_type;
+use ridgeline_recording::trace::{ActivityKind, Trace};
 
 /// The unit that a matrix-multiplication kernel uses, as far as its name reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,22 @@ fn has_matrix_instruction(name: &str) -> bool {
         .any(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()) && rest.contains('x'))
 }
 
+/// Whether a trace has matrix multiplications of 8-bit floating-point numbers, by their names.
+pub fn runs_fp8(trace: &Trace) -> bool {
+    let mut seen = HashSet::new();
+    let mut kernels = trace.activities.iter().filter(|one| one.kind == ActivityKind::Kernel);
+    kernels.any(|kernel| seen.insert(kernel.name) && is_fp8_matmul(trace.text(kernel.name)))
+}
+
+fn is_fp8_matmul(name: &str) -> bool {
+    const TYPES: [&str; 7] = ["fp8", "e4m3", "e5m2", "float8", "float_e", "f8f8", "nvjet_sm100_qq"];
+    const MATMULS: [&str; 6] = ["gemm", "bmm_", "cutlass", "nvjet", "xmma", "matmul"];
+    // Template names have thousands of characters.
+    let name: String = name.chars().take(1_000).collect::<String>().to_ascii_lowercase();
+    let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
+    has(&TYPES) && has(&MATMULS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +171,21 @@ mod tests {
             "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_16dp256b_rM_TN",
         ] {
             check(name, Some(MatmulUnit::TensorCores));
+        }
+    }
+
+    #[test]
+    fn fp8_matrix_multiplications() {
+        for name in [
+            "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(…)",
+            "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_16dp256b_rM_TN",
+        ] {
+            assert!(is_fp8_matmul(name), "{name}");
+        }
+        for name in
+            ["void cuda::per_token_cast_to_fp8<__nv_bfloat16>(…)", "nvjet_hsh_128x256_64x4_1x2_NTT"]
+        {
+            assert!(!is_fp8_matmul(name), "{name}");
         }
     }
 

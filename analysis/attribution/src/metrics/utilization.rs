@@ -113,9 +113,12 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         TaskKind::HostGap if task.is_in_operator => part.operator_ns = time_ns,
         TaskKind::HostGap => {}
         TaskKind::Launch => {
+            part.launches = 1.0;
             // A longer launch waits for something else: it is not launch overhead.
             if time_ns < LONG_DISPATCH_NS {
-                (part.launches, part.launch_ns) = (1.0, time_ns);
+                part.launch_ns = time_ns;
+            } else {
+                part.long_launches = 1.0;
             }
             part.operator_ns = if task.operator.is_some() { time_ns } else { 0.0 };
         }

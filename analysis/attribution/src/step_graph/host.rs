@@ -2,6 +2,7 @@
 
 use super::{Builder, Call, CallKind};
 use crate::contexts::{ContextId, Contexts};
+use crate::kernel_bound::LONG_OPERATOR_NS;
 use ridgeline_graph::graph::{Resource, ResourceId, Task, TaskId, TaskKind};
 use ridgeline_profile::{FileId, Phase};
 use ridgeline_recording::line_log::Marker;
@@ -78,7 +79,12 @@ impl Builder<'_> {
                 Some(operator) => Some(contexts.of_operator(operator)),
                 None => self.launches.contexts.get(call.index).copied(),
             };
-            let kind = if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
+            let kind = match call.what {
+                CallKind::Launch => TaskKind::Launch,
+                CallKind::Wait => TaskKind::Wait,
+                CallKind::StreamWait if operator.is_some() => TaskKind::HostOperator,
+                CallKind::StreamWait => TaskKind::HostGap,
+            };
             let id =
                 self.add_host(sweep.host, contexts, (start_ns, end_ns), kind, operator, context);
             self.set_task_of(call.index, id, end_ns);
@@ -124,8 +130,9 @@ impl Builder<'_> {
                 let until = self.ranges.next_border(part_ns).map_or(end_ns, |at| at.min(end_ns));
                 let (kind, until) = self.rank_waits.part((part_ns, until), TaskKind::HostGap);
                 let id = self.add_host(sweep.host, contexts, (part_ns, until), kind, None, context);
+                let name = self.name_of_gap(piece.operator, until.saturating_sub(part_ns));
                 if let Some(task) = self.graph.task_mut(id) {
-                    task.is_in_operator = piece.operator.is_some();
+                    (task.is_in_operator, task.name) = (piece.operator.is_some(), name);
                 }
                 part_ns = until;
             }
@@ -134,6 +141,21 @@ impl Builder<'_> {
         if now < to {
             self.add_host(sweep.host, contexts, (now, to), TaskKind::HostGap, None, None);
         }
+    }
+
+    /// Returns the name of the operator around a gap, if it takes long enough to be evidence.
+    fn name_of_gap(&mut self, operator: Option<u32>, duration_ns: i64) -> Option<u32> {
+        if (duration_ns as f64) < LONG_OPERATOR_NS {
+            return None;
+        }
+        let trace = self.join.trace;
+        // With a GPU, a gap in an operator is dispatch.
+        if !trace.activities.is_empty() {
+            return None;
+        }
+        let name = trace.text(trace.operators.get(operator? as usize)?.name);
+        let name = name.strip_prefix("autograd::engine::evaluate_function: ").unwrap_or(name);
+        Some(self.graph.name(name))
     }
 
     fn add_host(
@@ -201,8 +223,11 @@ impl Builder<'_> {
                 let end_ns = call.end_ns.max(start_ns);
                 let gap = start_ns.saturating_sub(now) as f64;
                 self.graph.push(resource, Task::new(TaskKind::HostGap, gap, Phase::Other));
-                let kind =
-                    if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
+                let kind = match call.what {
+                    CallKind::Launch => TaskKind::Launch,
+                    CallKind::Wait => TaskKind::Wait,
+                    CallKind::StreamWait => TaskKind::HostGap,
+                };
                 let duration_ns = end_ns.saturating_sub(start_ns) as f64;
                 let id = self.graph.push(resource, Task::new(kind, duration_ns, Phase::Other));
                 self.set_task_of(call.index, id, end_ns);

@@ -150,6 +150,9 @@ fn stream_waits_are_dependencies() {
     );
     assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
     close(with_kernels(&recorded, 0.5), 600.0);
+    // They launch nothing.
+    let launches = recorded.graph.select(|task| task.kind == TaskKind::Launch);
+    assert_eq!(launches.len(), 2);
 }
 
 #[test]

@@ -291,8 +291,26 @@ fn launch(name: &str, operator: &Operator, work: &Work, context: &Context, kerne
 
 /// Adds up the bytes of every input and output, each once. Returns `None` if a type is unknown.
 fn moved_bytes(operator: &Operator) -> Option<f64> {
-    let mut tensors = operator.input_tensors().chain(&operator.outputs);
+    // A fill does not read its input: it writes to it, or takes its shape.
+    let only_writes = is_fill(operator) && !operator.outputs.is_empty();
+    let inputs = (!only_writes).then(|| operator.input_tensors());
+    let mut tensors = inputs.into_iter().flatten().chain(&operator.outputs);
     tensors.try_fold(0.0, |sum, tensor| Some(sum + tensor.bytes()?))
+}
+
+fn is_fill(operator: &Operator) -> bool {
+    let name = operator.base_name().unwrap_or_default();
+    matches!(
+        name,
+        "zero_"
+            | "fill_"
+            | "zeros_like"
+            | "ones_like"
+            | "full_like"
+            | "new_zeros"
+            | "new_ones"
+            | "new_full"
+    )
 }
 
 /// Returns the number of elements of the largest input or output.

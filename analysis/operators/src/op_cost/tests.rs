@@ -108,6 +108,14 @@ fn elementwise_operators_move_each_element_once() {
 }
 
 #[test]
+fn fills_only_write() {
+    for name in ["aten::zero_", "aten::fill_.Scalar", "aten::zeros_like"] {
+        let out = vec![tensor(SINGLE, &[10, 10])];
+        check(&Operator::new(name, vec![arg(SINGLE, &[10, 10])], out), Family::Copy, 0.0, 400.0);
+    }
+}
+
+#[test]
 fn embedding_lookups_read_only_the_indexed_rows() {
     let indices = arg(ElementType::Int64, &[4]);
     let table = arg(SINGLE, &[50_000, 8]);

@@ -184,6 +184,7 @@ fn reduce_host_time(graph: &mut Graph, pass: &[&Call], knows_modules: bool, boun
         task.kind == TaskKind::HostGap
             && task.phase == phase
             && (task.module.is_some() || !knows_modules || phase == Phase::Backward)
+            && !computes(task)
     };
     let gaps: Vec<TaskId> = graph.select(is_gap);
     let gaps_ns: f64 = gaps.iter().filter_map(|id| graph.task(*id)).map(|t| t.duration_ns).sum();
@@ -201,6 +202,11 @@ fn reduce_host_time(graph: &mut Graph, pass: &[&Call], knows_modules: bool, boun
             }
         }
     }
+}
+
+/// Whether a gap is an operator without shapes that computes on the CPU. With a GPU, it dispatches.
+fn computes(task: &Task) -> bool {
+    task.is_in_operator && task.name.is_some()
 }
 
 #[cfg(test)]
@@ -228,6 +234,18 @@ mod tests {
         let found = elementwise().predict(&gpu("8.0"), &Probes::default(), &Compile).unwrap();
         // Python took 440 µs, of which 50 µs remain.
         assert!(found.time_ns.value < 0.4 * found.before_ns, "{found:?}");
+    }
+
+    #[test]
+    fn operators_without_shapes_on_a_cpu_stay() {
+        let mut iteration = Iteration::on_cpu()
+            .call(Phase::Forward, operator("relu", &[SIZE, SIZE]), 1_000.0)
+            .gap(Phase::Forward, 9_000.0);
+        let name = iteration.graph.name("aten::mkldnn_convolution");
+        let gap = iteration.graph.tasks.iter_mut().last().expect("a gap");
+        (gap.is_in_operator, gap.name) = (true, Some(name));
+        let found = iteration.predict(&cpu(), &Probes::default(), &Compile).unwrap();
+        assert!(found.time_ns.value > 9e6, "{found:?}");
     }
 
     #[test]

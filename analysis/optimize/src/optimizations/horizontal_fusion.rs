@@ -11,6 +11,7 @@ use ridgeline_graph::memory::{Block, BlockKind, Changes};
 use ridgeline_graph::simulate;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
+use ridgeline_profile::Phase;
 
 /// The maximum number of copies. 2, 4, 8 and so on are tried.
 const MAX_COPIES: u64 = 64;
@@ -93,6 +94,10 @@ fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
         return Err("not applicable: CPU run, where one copy leaves no spare capacity".to_owned());
     }
     one_gpu(graph)?;
+    let trains = |task: &Task| matches!(task.phase, Phase::Backward | Phase::Optimizer);
+    if !graph.tasks.iter().any(trains) {
+        return Err("not applicable: the iteration does not train".to_owned());
+    }
     if !graph.memory.is_known {
         return Err("the recording has no memory data".to_owned());
     }
@@ -353,6 +358,12 @@ mod tests {
         let full = refusal(&large, gpu(), &HorizontalFusion);
         assert!(full.ends_with("another copy does not fit in GPU memory"), "{full}");
         assert!(refusal(&matmuls(64), &cpu(), &HorizontalFusion).contains("CPU run"));
+        let mut inference = matmuls(64);
+        for task in inference.recorded.graph.tasks.iter_mut() {
+            task.phase = Phase::Forward;
+        }
+        let why = refusal(&inference, gpu(), &HorizontalFusion);
+        assert_eq!(why, "not applicable: the iteration does not train");
         let no_shapes = refusal(&step(4, true), gpu(), &HorizontalFusion);
         assert_eq!(no_shapes, "the recording has too few operator shapes");
     }

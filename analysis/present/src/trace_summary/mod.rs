@@ -87,7 +87,7 @@ pub struct Explained {
 pub struct DeviceSummary {
     /// The product name, or `unknown`.
     pub name: String,
-    /// `cuda`, `rocm` or `cpu`.
+    /// `cuda`, `rocm`, `cpu`, or `unknown` for another accelerator.
     pub kind: &'static str,
     /// The device index; null without a GPU.
     pub index: Option<i64>,

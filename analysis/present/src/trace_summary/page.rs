@@ -44,7 +44,10 @@ impl Page {
         let device = &summary.device;
         let mut facts = vec![one_line(&device.name, self.style.width / 2)];
         if facts.first().is_some_and(|name| name == "unknown") {
-            facts = vec![format!("unknown device ({})", device.kind)];
+            facts = vec![match device.kind {
+                "unknown" => "unknown device".to_owned(),
+                kind => format!("unknown device ({kind})"),
+            }];
         }
         facts.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
         let capability = device.capability;
@@ -62,7 +65,10 @@ impl Page {
         let Some(time_ms) = iteration.time_ms else { return };
         self.title("Iteration");
         let found = iteration.found_by.unwrap_or("steps");
-        let about = format!("median of {} {found}, on the host", iteration.iterations);
+        let about = match iteration.iterations {
+            1 => format!("1 {}, on the host", found.trim_end_matches('s')),
+            count => format!("median of {count} {found}, on the host"),
+        };
         self.fact("time", time_ms * 1e6, None, &about);
         for (name, part_ms) in [
             ("forward", iteration.forward_ms),
@@ -147,14 +153,28 @@ impl Page {
                     format!("; {text} shorter than their launch")
                 }
             };
-            let about = format!("of the host in {text}, median {median}{shorter}");
+            let long = match overhead.long_launches {
+                0 => String::new(),
+                long => {
+                    format!("; {long} of at least 1 ms: {}", duration(overhead.long_ns as f64))
+                }
+            };
+            let about = format!("of the host in {text}, median {median}{long}{shorter}");
             self.fact("launching", overhead.host_ns as f64, None, &about);
         }
         if gpu.streams.len() > 1 {
             const MAX_ROWS: usize = 8;
+            let has_devices = gpu
+                .streams
+                .iter()
+                .any(|one| Some(one.device) != gpu.streams.first().map(|first| first.device));
             for stream in gpu.streams.iter().take(MAX_ROWS) {
                 let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
-                let name = format!("  stream {}", number(stream.stream));
+                let device = match has_devices {
+                    true => format!("GPU {} ", number(stream.device)),
+                    false => String::new(),
+                };
+                let name = format!("  {device}stream {}", number(stream.stream));
                 let text = counted(stream.activities, "activity", "activities");
                 let share = share_of_span(stream.busy_ns);
                 self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &text);

@@ -93,24 +93,14 @@ impl TraceSummary {
 }
 
 fn device(trace: &Trace) -> DeviceSummary {
-    let index = trace.activities.iter().find_map(|activity| trace.details(activity).device);
-    let used_gpu = !trace.activities.is_empty();
-    let properties = index.and_then(|index| trace.device(index));
-    let calls_hip =
-        || trace.runtime_calls.iter().any(|call| trace.text(call.name).starts_with("hip"));
-    let kind = match properties {
-        _ if !used_gpu => "cpu",
-        Some(properties) if properties.is_amd() => "rocm",
-        _ if calls_hip() => "rocm",
-        _ => "cuda",
-    };
+    let properties = trace.used_properties();
     DeviceSummary {
         name: match properties.map(|properties| properties.name.as_str()) {
             None | Some("") => "unknown".to_owned(),
             Some(name) => name.to_owned(),
         },
-        kind,
-        index,
+        kind: trace.device_kind(),
+        index: trace.used_device(),
         capability: properties.and_then(|properties| properties.capability),
         multiprocessors: properties.and_then(|properties| properties.multiprocessors),
     }
@@ -156,7 +146,7 @@ fn memory(trace: &Trace) -> MemorySummary {
     let on_gpu = peaks.iter().filter(|peak| peak.device_type != CPU);
     let largest = on_gpu.max_by_key(|peak| peak.peak_bytes);
     // The host allocator only counts what it allocated while the trace was recorded.
-    let shown = largest.or_else(|| peaks.first().filter(|_| trace.activities.is_empty()));
+    let shown = largest.or_else(|| peaks.first().filter(|_| trace.device_kind() == "cpu"));
     MemorySummary {
         peak_bytes: shown.map(|peak| peak.peak_bytes),
         capacity_bytes: shown
@@ -278,10 +268,10 @@ fn file(trace: &Trace) -> FileSummary {
 
 fn notes(trace: &Trace, facts: Option<&ActivityFacts>, memory: &MemorySummary) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(bytes) = trace.truncated_at {
-        notes.push(format!(
-            "the file is truncated after {bytes} bytes of JSON: everything before that is counted"
-        ));
+    if let Some(why) = trace.missing_activities() {
+        notes.push(format!("the trace has no GPU activities, so the bottleneck is unknown: {why}"));
+    } else if let Some(note) = trace.truncation_note() {
+        notes.push(format!("{note} and the bottleneck is unknown"));
     }
     if trace.unusable_events > 0 {
         notes.push(format!(

@@ -90,6 +90,17 @@ fn a_matrix_multiplication_on_tensor_cores() {
 }
 
 #[test]
+fn long_launches_are_counted_without_their_time() {
+    let mut builder = GraphBuilder::default();
+    builder.on_gpu(7, TaskKind::Kernel, "one", 100.0);
+    let launches = builder.0.select(|task| task.kind == TaskKind::Launch);
+    builder.0.task_mut(launches[0]).expect("a launch").duration_ns = 2e6;
+    builder.on_gpu(7, TaskKind::Kernel, "two", 100.0);
+    let whole = builder.measured(&profile()).metrics.whole;
+    assert_eq!((whole.launches, whole.long_launches, whole.launch_ns), (2.0, 1.0, 10.0));
+}
+
+#[test]
 fn the_type_of_a_matrix_multiplication() {
     for (element, kernel, expected) in [
         (ElementType::Float32, "volta_sgemm_128x64_nt", [2000.0, 0.0, 0.0]),

@@ -43,12 +43,14 @@ fn hardware_counters_have_their_own_section() {
         &trace,
         10,
         expect![[r#"
-            unknown device (cpu)
+            unknown device (cuda)
 
             Hardware counters (CUPTI)
             kernels                                   2
             FLOP outside tensor cores       4.0 million
             tensor core instructions           not read
+
+            note: the trace has no GPU activities, so the bottleneck is unknown: the profiler records no kernels while it reads hardware counters
         "#]],
     );
 }
@@ -173,20 +175,41 @@ fn a_trace_that_ends_early() {
         &GPU[..GPU.len() - 150],
         0,
         expect![[r#"
-                NVIDIA H100 · 132 multiprocessors · compute capability 9.0
+            NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
-                GPU
-                span                       10.5 µs          from the first to the last activity
-                busy                       10.5 µs   100%
-                  computing                10.5 µs   100%
-                idle                          0 ns   0.0%
-                kernels                    10.5 µs          sum of 1 kernel
-                launch to start              10 µs          median; 95% within 10 µs
-                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+            GPU
+            span                       10.5 µs          from the first to the last activity
+            busy                       10.5 µs   100%
+              computing                10.5 µs   100%
+            idle                          0 ns   0.0%
+            kernels                    10.5 µs          sum of 1 kernel
+            launch to start              10 µs          median; 95% within 10 µs
+            launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
 
-                note: the file is truncated after 716 bytes of JSON: everything before that is counted
-            "#]],
+            note: the file is truncated after 716 bytes of JSON: everything before that is counted. PyTorch writes kernels last, so kernels may be missing and the bottleneck is unknown
+        "#]],
     );
+}
+
+#[test]
+fn streams_of_several_gpus_have_their_number() {
+    let kernel = |device: u32, start: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "gemm", "pid": {device}, "tid": 7,
+                "ts": {start}, "dur": 10, "args": {{"device": {device}, "stream": 7}}}}"#
+        )
+    };
+    let step = r#"{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9,
+        "tid": 9, "ts": 0, "dur": 50}"#;
+    let operator = r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9,
+        "ts": 1, "dur": 2}"#;
+    let events = [step.to_owned(), operator.to_owned(), kernel(0, 10), kernel(1, 30)].join(",");
+    let trace = format!(r#"{{"traceEvents": [{events}]}}"#);
+    let trace = Trace::read(trace.as_bytes(), &Options::default()).expect("it is a trace");
+    let text = page(&summarize(&trace), 0, Style { color: false, width: 80 });
+    assert!(text.contains("  GPU 0 stream 7"), "{text}");
+    assert!(text.contains("  GPU 1 stream 7"), "{text}");
+    assert!(text.contains("   1 profiler step, on the host"), "{text}");
 }
 
 #[test]
