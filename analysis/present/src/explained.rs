@@ -40,13 +40,16 @@ fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
     facts
 }
 
-/// The share of a peak. A larger rate than the peak means that the counted work is too large: some
-/// operands come from a cache.
+/// The share of a peak. A larger rate than the peak means that the counted work or its type is
+/// wrong.
 fn of_peak_text(name: &str, share: f64) -> String {
-    if share > 1.0 {
-        return format!("{name} at the peak");
+    if share <= 1.0 {
+        return format!("{name} {} of the peak", units::percent(share));
     }
-    format!("{name} {} of the peak", units::percent(share))
+    match name {
+        "bandwidth" => "bandwidth above the peak (caches serve a part)".to_owned(),
+        _ => format!("{name} above the peak (a part runs in a lower precision)"),
+    }
 }
 
 /// Short facts about a part of the iteration that took `elapsed_ns`.
@@ -296,7 +299,7 @@ mod tests {
         };
         let found = facts(&unusual, 100e6, &profile, true);
         for fact in [
-            "bandwidth at the peak",
+            "bandwidth above the peak (caches serve a part)",
             "120 launches (1.0 ms on the CPU, without 2 of at least 1 ms)",
             "copies to the GPU take 2.0 ms",
         ] {
