@@ -1,6 +1,8 @@
 //! Checks the summary of third-party traces, on small traces with a known answer.
 
+use ridgeline_analysis::attribution::attribute;
 use ridgeline_analysis::present::trace_summary::{TraceSummary, summarize};
+use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
 
@@ -18,10 +20,14 @@ fn event(line: &str) -> String {
 }
 
 fn summary(events: &str) -> TraceSummary {
+    summarize(&trace(events))
+}
+
+fn trace(events: &str) -> Trace {
     let events: Vec<String> =
         events.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect();
     let json = format!("[{}]", events.join(","));
-    summarize(&Trace::read(json.as_bytes(), &Options::default()).unwrap())
+    Trace::read(json.as_bytes(), &Options::default()).unwrap()
 }
 
 #[track_caller]
@@ -79,6 +85,46 @@ fn two_optimizers_in_turn_make_one_iteration() {
         Some("optimizer steps"),
         Some([10.0, 0.0, 0.0, 0.0, 2.0, 8.0]),
     );
+}
+
+#[test]
+fn all_results_use_the_same_optimizer_steps() {
+    let events = "user_annotation 1 Optimizer.step#SGD.step 0 1000
+        user_annotation 1 Optimizer.step#SGD.step 5000 1000
+        user_annotation 1 enumerate(DataLoader)#Iter.__next__ 6000 40000
+        user_annotation 1 Optimizer.step#SGD.step 50000 1000
+        user_annotation 1 Optimizer.step#SGD.step 55000 1000";
+    let trace = trace(events);
+    let summary = summarize(&trace);
+    let iteration = summary.iteration;
+    assert_eq!((iteration.time_ms, iteration.iterations), (Some(5.0), 3));
+    assert_eq!((iteration.shortest_ms, iteration.longest_ms), (Some(5.0), Some(45.0)));
+    assert_eq!(
+        summary.notes,
+        [
+            "steps take 18.3 ms on average, more than the median of 5.0 ms: the largest difference is in \
+          data (13.3 ms on average, 0 ns in the median step); the bottleneck is that of the median \
+          step"
+        ]
+    );
+    let profile = attribute(&Recording { trace, ..Recording::default() }).unwrap();
+    assert_eq!(profile.iteration.time_ns, 5e6);
+}
+
+#[test]
+fn a_host_that_runs_ahead_of_the_gpu_takes_less_than_the_iteration() {
+    let iteration = summary(
+        r#"user_annotation 1 ProfilerStep#1 0 1000
+        user_annotation 1 ProfilerStep#2 1000 1000
+        cpu_op 1 aten::mm 0 500
+        cuda_runtime 1 cudaLaunchKernel 10 5 | "correlation": 1
+        kernel 7 gemm 20 2990 | "correlation": 1
+        cuda_runtime 1 cudaLaunchKernel 1010 5 | "correlation": 2
+        kernel 7 gemm 3020 2990 | "correlation": 2"#,
+    )
+    .iteration;
+    assert_eq!((iteration.time_ms, iteration.host_ms), (Some(2.99), Some(1.0)));
+    assert_eq!((iteration.longest_ms, iteration.other_ms), (Some(3.0), Some(2.99)));
 }
 
 #[test]

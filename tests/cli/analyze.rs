@@ -131,7 +131,9 @@ fn bottlenecks_of_the_sample_traces() {
         ("h100_owlv2_infer", "data_loading", Some(true)),
         // The first convolutions benchmark their algorithms.
         ("mi300x_resnet18_ddp_train", "host_code", Some(true)),
-        ("rtx2080ti_resnet_train", "data_loading", Some(false)),
+        // Data loading is 43% of the run, but in few of its optimizer steps: the median one has
+        // none, and a note reports the others.
+        ("rtx2080ti_resnet_train", "host_copies", Some(false)),
         ("v100_8gpu_train_mem", "launch_overhead", Some(false)),
         ("v100_resnet50_train_nw0", "launch_overhead", Some(false)),
     ] {
@@ -144,6 +146,10 @@ fn bottlenecks_of_the_sample_traces() {
         assert_eq!(bottleneck["verdict"], verdict, "{name}: {}", bottleneck["text"]);
         let share = found["utilization"]["tensor_cores"].as_f64();
         assert_eq!(share.map(|share| share > 0.5), tensor_cores, "{name}: {share:?}");
+        if name == "rtx2080ti_resnet_train" {
+            let notes = found["notes"].to_string();
+            assert!(notes.contains("the largest difference is in data"), "{notes}");
+        }
         if name == "v100_resnet50_train_nw0" {
             // Its loader has no workers: PyTorch's own range for it is 39% of the iterations. Part of
             // that is hidden behind GPU work that is still queued.

@@ -62,6 +62,8 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     let mut evidence = causes.evidence(graph, schedule);
     let is_of_gpu = |task: &Task, _| !task.kind.is_host();
     let busy_ns = causes.busy_ns(graph, schedule, is_of_gpu);
+    let is_earlier = |task: &Task, _| task.kind == TaskKind::EarlierWork;
+    let earlier_ns = causes.busy_ns(graph, schedule, is_earlier);
     let mut savings = Vec::new();
     for cause in CAUSES.into_iter().filter(|cause| causes.has(*cause)) {
         let then_ns = causes.without(graph, |it| it == cause).ok()?;
@@ -89,6 +91,7 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     Some(Bottleneck {
         iteration_ns,
         gpu_busy: causes.on_gpu.then(|| (busy_ns / iteration_ns).clamp(0.0, 1.0)),
+        earlier_ns,
         savings: savings.collect(),
         untrusted: None,
     })
@@ -305,6 +308,7 @@ impl Kinds {
             TaskKind::HostCopy => Cause::HostCopies,
             TaskKind::Communication | TaskKind::RankWait => Cause::Communication,
             TaskKind::DeviceCopy => Cause::MemoryBandwidth,
+            TaskKind::EarlierWork => return None,
             TaskKind::Kernel => self.kernels.of(graph, task),
             TaskKind::Launch | TaskKind::Wait if self.copying.contains(&id) => Cause::HostCopies,
             TaskKind::Launch => Cause::Launches,

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::steps::trace_windows;
+use super::metrics::trace_steps::TraceSteps;
 use ridgeline_recording::trace::Trace;
 
 /// The maximum number of events to attribute. They take some 150 MB.
@@ -33,11 +33,12 @@ pub fn part(trace: &Trace, max_events: usize) -> Part {
     if size(trace) <= max_events {
         return Part::Whole;
     }
-    let windows = trace_windows(trace);
-    let sizes = events_of_windows(trace, &windows);
-    let Some(chosen) = around_median(&windows, &sizes, max_events) else {
+    let Some(steps) = TraceSteps::new(trace) else { return Part::TooLarge };
+    let sizes = events_of_windows(trace, &steps.windows);
+    let Some(chosen) = around_median(&steps, &sizes, max_events) else {
         return Part::TooLarge;
     };
+    let windows = steps.windows;
     let (Some((from, _)), Some((_, to))) =
         (windows.get(chosen.start), windows.get(..chosen.end).and_then(<[_]>::last))
     else {
@@ -74,14 +75,8 @@ fn events_of_windows(trace: &Trace, windows: &[(i64, i64)]) -> Vec<usize> {
 }
 
 /// Returns the median window with as many windows around it as fit.
-fn around_median(
-    windows: &[(i64, i64)],
-    sizes: &[usize],
-    max_events: usize,
-) -> Option<Range<usize>> {
-    let mut by_length: Vec<usize> = (0..windows.len()).collect();
-    by_length.sort_by_key(|index| windows.get(*index).map(|(start, end)| end.abs_diff(*start)));
-    let median = *by_length.get(by_length.len().saturating_sub(1) / 2)?;
+fn around_median(steps: &TraceSteps, sizes: &[usize], max_events: usize) -> Option<Range<usize>> {
+    let median = steps.median_index()?;
     let size_of = |index: usize| sizes.get(index).copied().unwrap_or(0);
     let mut total = size_of(median);
     let mut chosen = median..median + 1;
@@ -90,7 +85,7 @@ fn around_median(
     }
     loop {
         let before = chosen.start.checked_sub(1);
-        let after = Some(chosen.end).filter(|index| *index < windows.len());
+        let after = Some(chosen.end).filter(|index| *index < steps.windows.len());
         let fits = |index: &usize| total.saturating_add(size_of(*index)) <= max_events;
         if let Some(index) = after.filter(fits) {
             total += size_of(index);

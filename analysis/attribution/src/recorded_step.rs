@@ -25,6 +25,15 @@ const MAX_EVENTS: usize = 200_000;
 /// The maximum number of distinct operators. Further operators are not counted, and a note says so.
 const MAX_OPERATORS: usize = 20_000;
 
+/// The number of pending launches from which the driver's queue may be full for a stream. CUDA's
+/// queue has room for 1,024.
+pub(super) const FULL_QUEUE: usize = 512;
+/// The maximum nanoseconds of a launch that waited neither for room in the queue nor for the GPU.
+const MAX_LAUNCH_NS: f64 = 100_000.0;
+
+/// The accuracy of the clocks of host and GPU, in nanoseconds.
+pub(super) const CLOCK_ACCURACY_NS: i64 = 2_000;
+
 /// Returns the iteration that predictions start from: the profiled one of median length. `profile`
 /// is the result of [`super::attribute`] for the same recording.
 pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
@@ -44,7 +53,7 @@ pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
         peak_bytes: Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0),
         ..RecordedStep::default()
     };
-    let Some(window) = median_window(&steps.windows) else { return step };
+    let Some(window) = steps.median_window() else { return step };
     let operators = StepOperators::new(trace, window);
     step.operators = operators.counted(manifest.is_some_and(runs_for_each_parameter));
     if operators.left_out {
@@ -65,12 +74,6 @@ fn runs_for_each_parameter(manifest: &Manifest) -> bool {
     let chosen =
         |optimizer: &Optimizer| optimizer.foreach.is_some() || optimizer.fused == Some(true);
     on_cpu && !manifest.optimizers.iter().any(chosen)
-}
-
-pub(super) fn median_window(windows: &[(i64, i64)]) -> Option<(i64, i64)> {
-    let mut by_length = windows.to_vec();
-    by_length.sort_by_key(|(start, end)| end.saturating_sub(*start));
-    by_length.get(by_length.len() / 2).copied()
 }
 
 /// The operators of one window. Each known operator is counted once, and the operators within it
@@ -309,6 +312,7 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), operators
         .collect();
     events.sort_unstable();
     let is_replayable = events.len() <= MAX_EVENTS;
+    let queue = LaunchQueue::new(trace, &calls);
     let mut kinds = WorkKinds::default();
     let mut now = window.0;
     for (start_ns, end_ns, index) in events {
@@ -318,6 +322,18 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), operators
             kind: HostEventKind::Wait,
         };
         now = now.max(end_ns);
+        let work = launched.get(&index).into_iter().flatten();
+        let mut work = work.filter_map(|activity| trace.activities.get(*activity));
+        // A copy that ended within its call made the host wait for the GPU.
+        let has_copied = event.call_ns > MAX_LAUNCH_NS
+            && work.any(|work| {
+                work.kind == ActivityKind::Memcpy
+                    && work.end_ns() <= end_ns.saturating_add(CLOCK_ACCURACY_NS)
+            });
+        if has_copied || launched.contains_key(&index) && queue.is_full(start_ns) {
+            // The rest is waiting, which a replay computes itself.
+            event.call_ns = event.call_ns.min(MAX_LAUNCH_NS);
+        }
         let operator = operator_of_call.get(index).copied().flatten();
         let operator =
             operator.and_then(|operator| operators.of_operator.get(operator).copied().flatten());
@@ -334,7 +350,8 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), operators
             (event.before_ns, event.call_ns) = (0.0, 0.0);
         }
         let call = trace.runtime_calls.get(index);
-        if is_replayable && call.is_some_and(|call| waits(trace.text(call.name))) {
+        let has_waited = has_copied || call.is_some_and(|call| waits(trace.text(call.name)));
+        if is_replayable && has_waited {
             step.host.push(HostEvent { kind: HostEventKind::Wait, ..event });
         }
     }
@@ -349,6 +366,32 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), operators
         step.notes.push("no kernel of the iteration could be matched to its launch".to_owned());
     }
     step.device = device_of(step, trace);
+}
+
+/// The driver's queue of launched activities.
+struct LaunchQueue {
+    /// The times of launches, in order. Those before the recording count as the earliest.
+    launched_ns: Vec<i64>,
+    /// The ends of activities, in order.
+    ended_ns: Vec<i64>,
+}
+
+impl LaunchQueue {
+    fn new(trace: &Trace, calls: &[Option<usize>]) -> LaunchQueue {
+        let call = |call: &Option<usize>| trace.runtime_calls.get((*call)?);
+        let mut launched_ns: Vec<i64> =
+            calls.iter().map(|it| call(it).map_or(i64::MIN, |call| call.start_ns)).collect();
+        let mut ended_ns: Vec<i64> = trace.activities.iter().map(Activity::end_ns).collect();
+        launched_ns.sort_unstable();
+        ended_ns.sort_unstable();
+        LaunchQueue { launched_ns, ended_ns }
+    }
+
+    /// Whether the queue may be full at a time.
+    fn is_full(&self, time_ns: i64) -> bool {
+        let until = |times: &[i64]| times.partition_point(|time| *time <= time_ns);
+        until(&self.launched_ns).saturating_sub(until(&self.ended_ns)) >= FULL_QUEUE
+    }
 }
 
 /// Returns the profile's device, or if that is unknown, the device of the trace, which may know its

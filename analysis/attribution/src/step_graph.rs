@@ -16,18 +16,18 @@ use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
 use super::join::Join;
-use super::recorded_step::{StepOperators, median_window, waits};
+use super::recorded_step::{StepOperators, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
 use own_ranges::{OwnRanges, loader_has_workers};
 use rank_waits::RankWaits;
 use ridgeline_base::intervals::Interval;
-use ridgeline_graph::graph::{Graph, TaskId};
+use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::peak;
-use ridgeline_graph::recorded::{NoGraph, Recorded, calibrated};
+use ridgeline_graph::recorded::{Measurement, NoGraph, Recorded, calibrated};
 use ridgeline_graph::simulate;
-use ridgeline_profile::Profile;
+use ridgeline_profile::{Phase, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::line_log::LineLog;
 use ridgeline_recording::manifest::Manifest;
@@ -71,7 +71,7 @@ fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
     let trace = &recording.trace;
     let window = match &recording.manifest {
         Some(_) => steps.measured,
-        None => median_window(&steps.windows),
+        None => steps.median_window(),
     };
     let window = window.ok_or(NoGraph::NoIteration)?;
     if trace.operators.len() + trace.activities.len() + trace.runtime_calls.len() > MAX_TASKS {
@@ -131,13 +131,14 @@ impl<'a> AttributionResults<'a> {
             launched_by: vec![None; trace.runtime_calls.len()],
             order: Vec::new(),
             busy_until_ns: Vec::new(),
+            earlier: Vec::new(),
         };
         builder.host(contexts);
         builder.other_threads();
         builder.gpu(contexts);
         builder.memory(contexts, recording, profile);
         builder.gradients();
-        let Builder { mut graph, busy_until_ns, task_contexts, .. } = builder;
+        let Builder { mut graph, busy_until_ns, task_contexts, earlier, .. } = builder;
         if graph.tasks.is_empty() {
             return Err(NoGraph::NoIteration);
         }
@@ -156,7 +157,29 @@ impl<'a> AttributionResults<'a> {
             let scale = steps.scale(&costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
-        calibrated(graph, steps.iteration_at_ns(window.0), replay_error)
+        add_earlier_work(&mut graph, &earlier);
+        let time_ns = steps.iteration_at_ns(window.0);
+        let measured = Measurement { time_ns, is_unprofiled: steps.has_unprofiled_time() };
+        calibrated(graph, measured, replay_error)
+    }
+}
+
+/// Adds work that was launched before the iteration at the start of its stream. In a steady state,
+/// the end of an iteration's own work runs during the next one, so this is only the work in excess
+/// of that.
+fn add_earlier_work(graph: &mut Graph, earlier: &[(Resource, f64)]) {
+    for (stream, time_ns) in earlier {
+        let task = Task::new(TaskKind::EarlierWork, *time_ns, Phase::Other);
+        let stream = graph.resource(stream);
+        let id = match graph.first(stream) {
+            Some(first) => graph.insert_before(first, task),
+            None => graph.push(stream, task),
+        };
+        // It ran during the iteration, so not during the previous one.
+        let host = graph.find(&Resource::Host);
+        if let Some(last) = host.and_then(|host| graph.last(host)) {
+            graph.wait_across(last, id, 0.0);
+        }
     }
 }
 
@@ -212,6 +235,8 @@ struct Builder<'a> {
     /// Runtime calls in the host's order.
     order: Vec<Call>,
     busy_until_ns: Vec<f64>,
+    /// By stream: nanoseconds of work launched before the iteration, see [`add_earlier_work`].
+    earlier: Vec<(Resource, f64)>,
 }
 
 /// A relevant runtime call.

@@ -2,9 +2,10 @@
 
 use super::contexts::Contexts;
 use super::costs::Costs;
+use super::metrics::trace_steps::{TraceStep, TraceSteps, in_order};
 use super::scale::{Scale, Unprofiled};
 use super::slow_iterations;
-use ridgeline_base::statistics::median;
+use ridgeline_base::statistics::{median, median_index};
 use ridgeline_profile::Phase;
 use ridgeline_profile::slow_iterations::SlowIterations;
 use ridgeline_recording::Recording;
@@ -18,6 +19,8 @@ pub(super) struct Steps {
     pub windows: Vec<(i64, i64)>,
     /// The window whose memory is replayed.
     pub measured: Option<(i64, i64)>,
+    /// The median iteration of a trace recorded elsewhere, if it has iterations.
+    pub median_of_trace: Option<TraceStep>,
     /// Nanoseconds of each unprofiled iteration.
     pub timed_ns: Vec<f64>,
     /// The slow iterations, if there are any.
@@ -27,8 +30,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Returns the iterations of a recording: those of the manifest, else those that the trace
-    /// names (`ProfilerStep#3`), else the whole trace as one.
+    /// Returns the iterations of a recording: those of the manifest, else those found in the trace
+    /// (see [`TraceSteps`]), else the whole trace as one.
     pub(crate) fn new(recording: &Recording) -> Steps {
         if let Some(manifest) = &recording.manifest {
             let profiled = &manifest.iterations.profiled;
@@ -41,14 +44,30 @@ impl Steps {
                 timed_ns: manifest.iterations.timed_ns.iter().map(|&ns| ns as f64).collect(),
                 phases: shares(&manifest.iterations, slow.as_ref()),
                 slow,
+                median_of_trace: None,
             };
         }
         let trace = &recording.trace;
-        let mut windows = trace_windows(trace);
-        if windows.is_empty() {
-            windows.extend(whole_trace(trace));
+        let measured = whole_trace(trace);
+        let steps = TraceSteps::new(trace);
+        let median_of_trace = steps.as_ref().and_then(TraceSteps::median);
+        let windows = steps.map_or_else(|| measured.into_iter().collect(), |steps| steps.windows);
+        Steps { measured, windows, median_of_trace, ..Steps::default() }
+    }
+
+    /// Returns the window of median length.
+    pub(crate) fn median_window(&self) -> Option<(i64, i64)> {
+        if let Some(median) = self.median_of_trace {
+            return Some(median.window);
         }
-        Steps { measured: whole_trace(trace), windows, ..Steps::default() }
+        let lengths: Vec<u64> =
+            self.windows.iter().map(|(start, end)| end.abs_diff(*start)).collect();
+        self.windows.get(median_index(&lengths)?).copied()
+    }
+
+    /// Whether iterations were timed without the profiler.
+    pub(crate) fn has_unprofiled_time(&self) -> bool {
+        self.slow.is_some() || !self.timed_ns.is_empty()
     }
 
     /// Returns the total nanoseconds of all windows.
@@ -72,12 +91,14 @@ impl Steps {
     }
 
     /// Returns the nanoseconds per iteration: the mean of whole periods, else the median of the
-    /// unprofiled iterations, else the mean of the profiled ones.
+    /// unprofiled iterations, else the median of a trace recorded elsewhere, else the mean of the
+    /// profiled iterations.
     pub(crate) fn iteration_ns(&self) -> f64 {
         if let Some(slow) = self.slow {
             return slow.time_ns();
         }
-        median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
+        let of_trace = || self.median_of_trace.map(|median| median.time_ns as f64);
+        median(&self.timed_ns).or_else(of_trace).unwrap_or_else(|| self.profiled_mean_ns())
     }
 
     /// Returns the nanoseconds without the profiler of the iteration whose window begins at
@@ -95,6 +116,9 @@ impl Steps {
     /// Returns the divisor from a sum over the profiled iterations to one iteration without the
     /// profiler, for times that the profiler lengthens as much as the iteration.
     pub(crate) fn iterations_in_sum(&self) -> f64 {
+        if !self.has_unprofiled_time() {
+            return self.windows.len().max(1) as f64;
+        }
         let slowed = (self.profiled_mean_ns() / self.iteration_ns()).max(1.0);
         let slowed = if slowed.is_finite() { slowed } else { 1.0 };
         self.windows.len().max(1) as f64 * slowed
@@ -157,34 +181,6 @@ fn shares(iterations: &Iterations, slow: Option<&SlowIterations>) -> Vec<(Phase,
     found.collect()
 }
 
-fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
-    windows.sort_unstable();
-    let mut end_before = i64::MIN;
-    windows.retain_mut(|(start, end)| {
-        *start = (*start).max(end_before);
-        let holds_time = *start < *end;
-        if holds_time {
-            end_before = *end;
-        }
-        holds_time
-    });
-    windows
-}
-
-/// Returns the iterations that a trace names.
-pub(super) fn trace_windows(trace: &Trace) -> Vec<(i64, i64)> {
-    in_order(named_steps(trace))
-}
-
-fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {
-    trace
-        .annotations
-        .iter()
-        .filter(|annotation| trace.text(annotation.name).starts_with("ProfilerStep"))
-        .map(|annotation| (annotation.start_ns, annotation.end_ns()))
-        .collect()
-}
-
 fn whole_trace(trace: &Trace) -> Option<(i64, i64)> {
     let operators = trace.operators.iter().map(|operator| (operator.start_ns, operator.end_ns()));
     let calls = trace.runtime_calls.iter().map(|call| (call.start_ns, call.end_ns()));
@@ -199,12 +195,6 @@ fn whole_trace(trace: &Trace) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn windows_neither_overlap_nor_end_before_they_start() {
-        let windows = in_order(vec![(10, 20), (5, 12), (30, 30), (40, 35), (i64::MIN, i64::MIN)]);
-        assert_eq!(windows, [(5, 12), (12, 20)]);
-    }
 
     #[test]
     fn extreme_windows_do_not_overflow() {

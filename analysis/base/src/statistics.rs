@@ -5,6 +5,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
+/// Returns the index of the median; of an even number of values, that of the lower one.
+pub fn median_index<T: Ord>(values: &[T]) -> Option<usize> {
+    let mut by_value: Vec<(&T, usize)> = values.iter().zip(0..).collect();
+    by_value.sort_unstable();
+    by_value.get(values.len().checked_sub(1)? / 2).map(|(_, index)| *index)
+}
+
 /// Returns a quantile, linearly interpolated as in NumPy, or `None` if there are no values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -29,6 +36,13 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 100.0]), Some(3.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), Some(3.0));
+    }
+
+    #[test]
+    fn median_index_is_that_of_the_lower_median() {
+        assert_eq!(median_index::<u64>(&[]), None);
+        assert_eq!(median_index(&[3, 1, 100]), Some(0));
+        assert_eq!(median_index(&[4, 1, 2, 100]), Some(2));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub enum TaskKind {
     DeviceCopy,
     /// Communication between GPUs.
     Communication,
+    /// GPU work that ran during the iteration but was launched before it.
+    EarlierWork,
 }
 
 impl TaskKind {

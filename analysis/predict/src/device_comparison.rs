@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::other_device::{HOST_NS_PER_LAUNCH, LAUNCH_NS, OperatorStep, Prediction, Step};
+use super::replay::Replay;
+use ridgeline_base::units;
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec, Price};
 use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_operators::op_list::OpList;
@@ -372,6 +374,15 @@ fn busy_share(step: &RecordedStep) -> f64 {
 /// Notes on the times that are not scaled.
 fn notes_on_unscaled(step: &RecordedStep) -> Vec<String> {
     let mut notes = Vec::new();
+    let unexplained_ns = Replay::calibrated(step).unexplained_ns();
+    if unexplained_ns > 0.0 {
+        notes.push(format!(
+            "{} ({}) of the recorded iteration is missing from its replay on the same GPU: it is \
+            added unchanged to every prediction",
+            units::duration(unexplained_ns),
+            units::percent(unexplained_ns / step.time_ns),
+        ));
+    }
     let communicates = step.activities.iter().any(|work| work.kind == WorkKind::Communication);
     if communicates {
         notes.push(

@@ -14,9 +14,6 @@ use ridgeline_operators::recorded_step::{HostEvent, HostEventKind, RecordedStep}
 const LAUNCH_DELAY_NS: f64 = 2_000.0;
 /// The maximum number of queued launches before the next one blocks. CUDA's queue holds 1,024.
 const QUEUE_LENGTH: usize = 1_024;
-/// A launch call longer than this was blocked by a full queue, in nanoseconds. The rest is waiting,
-/// which the replay computes itself.
-const MAX_LAUNCH_NS: f64 = 100_000.0;
 /// The number of iterations until the replay is in a steady state.
 const WARM_UP: usize = 2;
 
@@ -28,6 +25,8 @@ pub struct Replay<'a> {
     host_factor: f64,
     /// The factor of GPU times.
     gpu_factor: f64,
+    /// Nanoseconds of the iteration that the replay does not explain.
+    unexplained_ns: f64,
 }
 
 impl<'a> Replay<'a> {
@@ -35,12 +34,13 @@ impl<'a> Replay<'a> {
     /// recorded GPU work.
     pub fn calibrated(step: &'a RecordedStep) -> Replay<'a> {
         let recorded: Vec<f64> = step.activities.iter().map(|work| work.part_ns).collect();
-        let mut replay = Replay { step, host_factor: 1.0, gpu_factor: 1.0 };
+        let mut replay = Replay { step, host_factor: 1.0, gpu_factor: 1.0, unexplained_ns: 0.0 };
         if step.time_ns <= 0.0 || step.host.is_empty() {
             return replay;
         }
+        let uncalibrated = replay.clone();
         let time_with =
-            |host_factor: f64| Replay { step, host_factor, gpu_factor: 1.0 }.time_ns(&recorded);
+            |host_factor: f64| Replay { host_factor, ..uncalibrated.clone() }.time_ns(&recorded);
         // The iteration grows with host time. If it is too long even without any host time,
         // recording slowed the GPU down. If it is GPU-bound, every host factor up to some value
         // fits; the largest of these gives the most conservative predictions.
@@ -61,8 +61,17 @@ impl<'a> Replay<'a> {
         let found = replay.time_ns(&recorded);
         if found > 0.0 && low == 0.0 {
             replay.gpu_factor = step.time_ns / found;
+        } else if found < (1.0 - MAX_UNEXPLAINED) * step.time_ns {
+            replay.unexplained_ns = step.time_ns - found;
         }
         replay
+    }
+
+    /// Returns the nanoseconds of the recorded iteration that neither the host nor the GPU's work
+    /// explains, if they are a relevant share of it; else 0. They are part of every prediction,
+    /// because nothing shows that another GPU would save them.
+    pub fn unexplained_ns(&self) -> f64 {
+        self.unexplained_ns
     }
 
     /// Returns a replay whose host times are multiplied by `factor`.
@@ -90,7 +99,7 @@ impl<'a> Replay<'a> {
                 host += before_ns * self.host_factor;
                 match kind {
                     HostEventKind::Launch(work) => {
-                        host += call_ns.min(MAX_LAUNCH_NS) * self.host_factor;
+                        host += call_ns * self.host_factor;
                         let slot = launches % QUEUE_LENGTH;
                         let room_at = ends.get(slot).copied().unwrap_or(0.0);
                         host = host.max(room_at);
@@ -106,10 +115,12 @@ impl<'a> Replay<'a> {
             }
             host += step.host_after_ns * self.host_factor;
         }
-        host.max(gpu) - steady_start
+        host.max(gpu) - steady_start + self.unexplained_ns
     }
 }
 
+/// The largest share of the recorded iteration by which its replay may be too short.
+const MAX_UNEXPLAINED: f64 = 0.1;
 /// The maximum host factor. A host slower than that has another cause.
 const MAX_HOST_FACTOR: f64 = 4.0;
 /// The number of bisection steps, which determine the host factor to 1/10,000.
@@ -195,6 +206,14 @@ mod tests {
         let mut step = step(1000.0, &[(100.0, 300.0), (100.0, 500.0)]);
         step.host.clear();
         check(&step, 0.5, 600.0);
+    }
+
+    #[test]
+    fn unexplained_time_stays_on_every_gpu() {
+        let step = step(1000.0, &[(100.0, 400.0), (0.0, 0.0)]);
+        check(&step, 1.0, 1000.0);
+        check(&step, 0.5, 800.0);
+        assert!((Replay::calibrated(&step).unexplained_ns() / 1e3 - 498.0).abs() < 1.0);
     }
 
     #[test]

@@ -20,6 +20,9 @@ const MIN_UNEXPLAINED_IDLE: f64 = 0.2;
 /// A line that accounts for this fraction of a saving is named in the verdict.
 const MAIN_LINE_MIN: f64 = 0.3;
 
+/// The smallest share of work launched before the iteration that the verdict mentions.
+const EARLIER_MIN_SHARE: f64 = 0.05;
+
 /// What the savings mean.
 pub const SAVINGS_NOTE: &str = "upper bounds on savings, one cause at a time; savings overlap";
 
@@ -81,10 +84,21 @@ fn cpu_verdict(cause: Cause, share: &str) -> String {
     }
 }
 
+/// `GPU busy 92%, including 29% with work launched before the iteration. `
+fn busy(bottleneck: &Bottleneck) -> Option<String> {
+    let busy = units::percent(bottleneck.gpu_busy?);
+    let earlier_share = share_of(bottleneck.earlier_ns, bottleneck.iteration_ns);
+    Some(if earlier_share < EARLIER_MIN_SHARE {
+        format!("GPU busy {busy}. ")
+    } else {
+        let earlier = units::percent(earlier_share);
+        format!("GPU busy {busy}, including {earlier} with work launched before the iteration. ")
+    })
+}
+
 /// `GPU busy 84%. Removing launch overhead would save at most 14%, mostly in train.py:31`.
 pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
-    let busy = bottleneck.gpu_busy.map(|busy| format!("GPU busy {}. ", units::percent(busy)));
-    let busy = busy.unwrap_or_default();
+    let busy = busy(bottleneck).unwrap_or_default();
     let saving = match bottleneck.verdict() {
         Verdict::Cause(saving) => saving,
         Verdict::NoneDominates => {
@@ -296,7 +310,8 @@ mod tests {
 
     /// Returns the verdict and the other savings as text.
     fn texts(gpu_busy: Option<f64>, savings: Vec<Saving>) -> (String, String) {
-        let bottleneck = Bottleneck { iteration_ns: 100e6, gpu_busy, savings, untrusted: None };
+        let bottleneck =
+            Bottleneck { iteration_ns: 100e6, gpu_busy, savings, ..Bottleneck::default() };
         (verdict(&bottleneck, &profile(TRAIN).1), others(&bottleneck))
     }
 
@@ -317,6 +332,29 @@ mod tests {
             "GPU busy 84%. Faster kernels would save at most 70%; whether compute- or \
              bandwidth-bound is unknown"
         );
+    }
+
+    #[test]
+    fn work_launched_before_the_iteration_is_mentioned_from_5_percent_on() {
+        for (earlier_ms, expected) in [
+            (
+                4.0,
+                "GPU busy 92%. No single bottleneck: no single cause accounts for more than 0.0%",
+            ),
+            (
+                24.0,
+                "GPU busy 92%, including 24% with work launched before the iteration. No single \
+                bottleneck: no single cause accounts for more than 0.0%",
+            ),
+        ] {
+            let bottleneck = Bottleneck {
+                iteration_ns: 100e6,
+                gpu_busy: Some(0.92),
+                earlier_ns: earlier_ms * 1e6,
+                ..Bottleneck::default()
+            };
+            assert_eq!(verdict(&bottleneck, &profile(TRAIN).1), expected);
+        }
     }
 
     #[test]

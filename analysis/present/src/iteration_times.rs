@@ -46,17 +46,21 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
         return Some(format!("typically {typical}, but {frequency}{line}{caveat}"));
     }
     let times = &iteration.timed_ns;
+    let range = range(times, iteration.time_ns)?;
+    Some(format!("median of {} iterations, {range}", times.len()))
+}
+
+/// The range of times in nanoseconds around their median: `±2%` or `123 ms to 650 ms`.
+pub(super) fn range(times: &[f64], median: f64) -> Option<String> {
     let (shortest, longest) = (min(times)?, max(times)?);
-    let median = iteration.time_ns;
     if times.len() < 2 || !(shortest > 0.0 && median > 0.0 && longest.is_finite()) {
         return None;
     }
-    let about = format!("median of {} iterations", times.len());
     let farthest = (longest - median).max(median - shortest) / median;
     Some(if farthest <= MAX_EVEN_SPREAD {
-        format!("{about}, ±{}", units::percent(farthest))
+        format!("±{}", units::percent(farthest))
     } else {
-        format!("{about}, {} to {}", units::duration(shortest), units::duration(longest))
+        format!("{} to {}", units::duration(shortest), units::duration(longest))
     })
 }
 

@@ -90,6 +90,9 @@ pub struct Bottleneck {
     pub iteration_ns: f64,
     /// The share of the iteration, 0 to 1, in which a GPU was busy; `None` on a CPU.
     pub gpu_busy: Option<f64>,
+    /// The part of that time, in nanoseconds, in which the GPU ran work that was launched before the
+    /// iteration.
+    pub earlier_ns: f64,
     /// The largest first, [`Cause::Host`] last.
     pub savings: Vec<Saving>,
     /// The relative error of the replay, if it is too large to report savings.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ridgeline_analysis::attribution;
-use ridgeline_analysis::attribution::metrics::step_time::profiler_steps;
+use ridgeline_analysis::attribution::metrics::trace_steps::TraceSteps;
 use ridgeline_analysis::graph::recorded::{NoGraph, Recorded};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -20,9 +20,9 @@ pub(super) fn read(
     let (profile, mut graph) = attributed.map_err(|error| failure(path, &error.to_string()))?;
     if let Ok(recorded) = &mut graph {
         recorded.notes.extend(recording.trace.truncation_note());
-        let has_steps = profiler_steps(&recording.trace).next().is_some();
+        let has_steps = TraceSteps::new(&recording.trace).is_some();
         if recording.manifest.is_none() && !has_steps {
-            let note = "the trace has no profiler steps, so all of it is treated as one iteration";
+            let note = "the trace has no steps, so all of it is treated as one iteration";
             recorded.notes.push(note.to_owned());
         }
     }

@@ -11,4 +11,5 @@ pub mod roofline;
 pub mod step_time;
 pub mod tensor_cores;
 pub mod throughput;
+pub mod trace_steps;
 pub mod utilization;

@@ -127,7 +127,8 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         TaskKind::RankWait => {
             (part.communication_ns, part.exposed_communication_ns) = (time_ns, time_ns);
         }
-        TaskKind::DeviceCopy => {}
+        // Earlier work is busy time, but not work of this iteration.
+        TaskKind::DeviceCopy | TaskKind::EarlierWork => {}
         TaskKind::HostCopy => {
             let copied = CopyTotals { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
             let is_upload = is_upload(graph, task);

@@ -121,6 +121,36 @@ fn host_time_is_the_time_between_calls() {
 }
 
 #[test]
+fn a_long_launch_is_a_wait_only_if_a_queue_or_a_copy_explains_it() {
+    let call = |start, correlation: u32| {
+        let args = json!({"correlation": correlation});
+        event("cuda_runtime", "cudaLaunchKernel", start, 300, args)
+    };
+    let work = |category: &str, name: &str, start, correlation: u32| {
+        json!({"ph": "X", "cat": category, "name": name, "pid": 0, "tid": 7, "ts": start,
+               "dur": 10, "args": {"device": 0, "stream": 7, "correlation": correlation}})
+    };
+    let copy = "Memcpy DtoH (Device -> Pageable)";
+    let mut events = vec![
+        call(100, 1),
+        work("kernel", "k", 410, 1),
+        call(500, 2),
+        work("gpu_memcpy", copy, 780, 2),
+    ];
+    let found = |events| -> Vec<(f64, HostEventKind)> {
+        step(events, None).host.iter().map(|event| (event.call_ns, event.kind)).collect()
+    };
+    let launch = HostEventKind::Launch;
+    // The kernel's launch compiled code, or did other work on the host.
+    assert_eq!(
+        found(events.clone()),
+        [(300e3, launch(0)), (100e3, launch(1)), (0.0, HostEventKind::Wait)]
+    );
+    events.extend((0..600).map(|number| work("kernel", "k", 1000 + 10 * number, 10 + number)));
+    assert_eq!(found(events).first(), Some(&(100e3, launch(0))));
+}
+
+#[test]
 fn calls_that_wait() {
     for name in
         ["cudaDeviceSynchronize", "cudaStreamSynchronize_v3020", "hipMemcpy", "hipMemcpyWithStream"]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Builder, Call, CallKind};
 use crate::contexts::Contexts;
-use crate::recorded_step::WorkKinds;
+use crate::recorded_step::{CLOCK_ACCURACY_NS, FULL_QUEUE, WorkKinds};
 use ridgeline_graph::graph::{Resource, Task, TaskId, TaskKind};
 use ridgeline_operators::recorded_step::WorkKind;
 use ridgeline_profile::Phase;
@@ -18,13 +18,17 @@ const LAUNCH_DELAY_NS: i64 = 5_000;
 const MAX_GAP_NS: i64 = 10_000;
 /// Nanoseconds between consecutive kernels of a stream if the recording does not show it: 1 µs.
 const DEFAULT_GAP_NS: f64 = 1_000.0;
-/// The accuracy of the clocks of host and GPU, in nanoseconds.
-const CLOCK_ACCURACY_NS: i64 = 2_000;
 /// The maximum nanoseconds of a launch that did not wait for room in the driver's queue.
 const MAX_LAUNCH_NS: i64 = 100_000;
-/// The number of pending launches from which the queue may be full for a stream. CUDA's queue has
-/// room for 1,024.
-const FULL_QUEUE: usize = 512;
+
+/// The smallest share of the iteration for which earlier work is added to the graph. Less is within
+/// the variation from one iteration to the next.
+const MIN_EARLIER_SHARE: f64 = 0.01;
+
+/// The activities of the iteration by stream.
+type ByStream = BTreeMap<(i64, i64), Vec<usize>>;
+/// Start and end of the activities launched before the iteration by stream, in order.
+type LeftOver = BTreeMap<(i64, i64), Vec<(i64, i64)>>;
 
 /// Returns the device and stream of an activity.
 fn stream_of(trace: &Trace, activity: &Activity) -> (i64, i64) {
@@ -36,8 +40,8 @@ impl Builder<'_> {
     pub(super) fn gpu(&mut self, contexts: &Contexts<'_>) {
         let trace = self.join.trace;
         let mut by_call: HashMap<usize, Vec<usize>> = HashMap::new();
-        let mut by_stream: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
-        let mut left_over: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        let mut by_stream: ByStream = BTreeMap::new();
+        let mut left_over: LeftOver = BTreeMap::new();
         for (index, activity) in trace.activities.iter().enumerate() {
             let stream = stream_of(trace, activity);
             match self.launches.call(index).filter(|call| self.task_of(*call).is_some()) {
@@ -45,13 +49,15 @@ impl Builder<'_> {
                     by_call.entry(call).or_default().push(index);
                     by_stream.entry(stream).or_default().push(index);
                 }
-                None if activity.start_ns < self.window.0 => {
-                    let end = left_over.entry(stream).or_insert(i64::MIN);
-                    *end = (*end).max(activity.end_ns());
+                None if self.was_launched_before(index, activity) => {
+                    let interval = (activity.start_ns, activity.end_ns());
+                    left_over.entry(stream).or_default().push(interval);
                 }
                 None => {}
             }
         }
+        left_over.values_mut().for_each(|intervals| intervals.sort_unstable());
+        self.earlier = self.earlier_work(&by_stream, &left_over);
         // The tasks, in the order of their streams.
         let mut tasks: Vec<Option<TaskId>> = vec![None; trace.activities.len()];
         let mut names: HashMap<_, u32> = HashMap::new();
@@ -93,37 +99,93 @@ impl Builder<'_> {
                 }
             }
         }
+        let before = self.ends_before(&by_stream, &left_over);
         self.busy_until_ns = vec![0.0; self.graph.resources().len()];
-        for ((device, stream), end_ns) in &left_over {
+        for ((device, stream), members) in &by_stream {
             let resource = self.graph.find(&Resource::Stream(*device, *stream));
             let slot = resource.and_then(|it| self.busy_until_ns.get_mut(it.0 as usize));
-            if let Some(slot) = slot {
+            let first = members.first().and_then(|first| before.get(*first));
+            if let (Some(slot), Some(end_ns)) = (slot, first) {
                 *slot = end_ns.saturating_sub(self.window.0).max(0) as f64;
             }
         }
-        self.dependencies(&by_call, &by_stream, &left_over, &tasks);
+        let pending = self.pending(&left_over);
+        self.dependencies(&by_call, &before, &pending, &tasks);
     }
 
-    /// Adds the dependencies, in the order of the host's calls.
-    fn dependencies(
-        &mut self,
-        by_call: &HashMap<usize, Vec<usize>>,
-        by_stream: &BTreeMap<(i64, i64), Vec<usize>>,
-        left_over: &BTreeMap<(i64, i64), i64>,
-        tasks: &[Option<TaskId>],
-    ) {
+    /// Whether an activity was launched before the iteration: its call is earlier, or was not
+    /// recorded.
+    fn was_launched_before(&self, index: usize, activity: &Activity) -> bool {
+        let call = self.launches.call(index);
+        match call.and_then(|call| self.join.trace.runtime_calls.get(call)) {
+            Some(call) => call.start_ns < self.window.0,
+            None => activity.start_ns < self.window.1,
+        }
+    }
+
+    /// Returns by stream the nanoseconds of work during the iteration that was launched before it,
+    /// in excess of the iteration's own work that ran after its end.
+    fn earlier_work(&self, by_stream: &ByStream, left_over: &LeftOver) -> Vec<(Resource, f64)> {
+        let (from, to) = self.window;
         let trace = self.join.trace;
-        // By activity: the end of the previous activity on its stream.
+        let mut earlier = Vec::new();
+        for (stream, intervals) in left_over {
+            let within = intervals.iter().map(|(start, end)| {
+                (*end).min(to).saturating_sub((*start).max(from)).max(0) as f64
+            });
+            let own = by_stream.get(stream).into_iter().flatten();
+            let own = own.filter_map(|index| trace.activities.get(*index));
+            let after = own
+                .map(|activity| activity.end_ns().saturating_sub(activity.start_ns.max(to)).max(0));
+            let excess_ns = within.sum::<f64>() - after.map(|ns| ns as f64).sum::<f64>();
+            if excess_ns > MIN_EARLIER_SHARE * to.saturating_sub(from) as f64 {
+                earlier.push((Resource::Stream(stream.0, stream.1), excess_ns));
+            }
+        }
+        earlier
+    }
+
+    /// Returns by activity the end of the previous activity on its stream.
+    fn ends_before(&self, by_stream: &ByStream, left_over: &LeftOver) -> Vec<i64> {
+        let trace = self.join.trace;
         let mut before: Vec<i64> = vec![i64::MIN; trace.activities.len()];
         for (stream, members) in by_stream {
-            let mut end_ns = left_over.get(stream).copied().unwrap_or(i64::MIN);
+            let mut earlier = left_over.get(stream).into_iter().flatten().peekable();
+            let mut end_ns = i64::MIN;
             for index in members {
+                let Some(activity) = trace.activities.get(*index) else { continue };
+                while let Some((_, end)) = earlier.next_if(|(start, _)| *start <= activity.start_ns)
+                {
+                    end_ns = end_ns.max(*end);
+                }
                 if let Some(entry) = before.get_mut(*index) {
                     *entry = end_ns;
                 }
-                end_ns = end_ns.max(trace.activities.get(*index).map_or(end_ns, Activity::end_ns));
+                end_ns = end_ns.max(activity.end_ns());
             }
         }
+        before
+    }
+
+    /// Returns the ends of the activities that were in the driver's queue when the iteration began,
+    /// in order.
+    fn pending(&self, left_over: &LeftOver) -> Vec<i64> {
+        let ends = left_over.values().flatten().map(|(_, end)| *end);
+        let mut pending: Vec<i64> = ends.filter(|end| *end > self.window.0).collect();
+        pending.sort_unstable();
+        pending
+    }
+
+    /// Adds the dependencies, in the order of the host's calls. `before` and `pending` are the
+    /// results of [`Builder::ends_before`] and [`Builder::pending`].
+    fn dependencies(
+        &mut self,
+        by_call: &HashMap<usize, Vec<usize>>,
+        before: &[i64],
+        pending: &[i64],
+        tasks: &[Option<TaskId>],
+    ) {
+        let trace = self.join.trace;
         // By stream: the activities launched so far, as end and task.
         let mut launched: BTreeMap<(i64, i64), Vec<(i64, TaskId)>> = BTreeMap::new();
         let mut count = 0_usize;
@@ -145,10 +207,14 @@ impl Builder<'_> {
                     let Some((launch, _)) = self.task_of(call.index) else {
                         continue;
                     };
-                    let done = launched.values().map(|list| ended_by(list, call.start_ns)).sum();
-                    let is_full = count.saturating_sub(done) >= FULL_QUEUE;
-                    if is_full && call.end_ns.saturating_sub(call.start_ns) > MAX_LAUNCH_NS {
+                    let done: usize =
+                        launched.values().map(|list| ended_by(list, call.start_ns)).sum();
+                    let done_before = pending.partition_point(|end_ns| *end_ns <= call.start_ns);
+                    let queued = count + pending.len() - (done + done_before);
+                    let is_long = call.end_ns.saturating_sub(call.start_ns) > MAX_LAUNCH_NS;
+                    if queued >= FULL_QUEUE && is_long {
                         let dependency = latest(&launched, call.end_ns);
+                        self.shorten_wait(launch, call, ended_before(pending, call.end_ns));
                         self.add_host_wait(launch, call, dependency);
                     }
                     for index in by_call.get(&call.index).into_iter().flatten() {
@@ -176,11 +242,17 @@ impl Builder<'_> {
     /// Adds a host task's wait for a GPU task. The host task's duration is the part after the wait.
     fn add_host_wait(&mut self, task: TaskId, call: Call, dependency: Option<(i64, TaskId)>) {
         let Some((end_ns, from)) = dependency else { return };
+        self.shorten_wait(task, call, Some(end_ns));
+        self.graph.wait(from, task, 0.0);
+    }
+
+    /// Limits a host task's duration to the part after the end of a wait.
+    fn shorten_wait(&mut self, task: TaskId, call: Call, end_ns: Option<i64>) {
+        let Some(end_ns) = end_ns else { return };
         let own_ns = call.end_ns.saturating_sub(call.start_ns.max(end_ns)).max(0) as f64;
         if let Some(task) = self.graph.task_mut(task) {
             task.duration_ns = task.duration_ns.min(own_ns);
         }
-        self.graph.wait(from, task, 0.0);
     }
 
     /// Adds a copy that the host waits for within the call that launches it.
@@ -239,6 +311,11 @@ impl Builder<'_> {
             task.after_ns = between.min(after_stream as f64);
         }
     }
+}
+
+/// Returns the latest of some ends, in order, by a time.
+fn ended_before(ends: &[i64], time_ns: i64) -> Option<i64> {
+    ends.get(ends.partition_point(|end_ns| *end_ns <= time_ns).checked_sub(1)?).copied()
 }
 
 /// Returns the number of a stream's tasks that had ended by a time. Tasks of a stream end in order.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::attribute;
+use crate::bottleneck::bottleneck;
 use ridgeline_graph::graph::TaskKind;
 use ridgeline_profile::Phase;
 use ridgeline_recording::chrome_trace::Options;
@@ -212,4 +213,45 @@ fn loading_and_updates_come_from_pytorchs_annotations() {
     let in_phase = |phase: Phase| recorded.graph.time_of(|task| task.phase == phase) / 1e3;
     assert_eq!((in_phase(Phase::Data), in_phase(Phase::Optimizer)), (300.0, 200.0));
     assert_eq!(recorded.graph.loader_has_workers, Some(true));
+}
+
+#[test]
+fn launches_pending_at_the_start_fill_the_queue() {
+    let mut events = Vec::new();
+    // The launches of these 600 kernels are not in the trace.
+    for number in 0..600 {
+        events.push(kernel(7, 10 * number, 10, number));
+    }
+    // The first launch of the step waits until nearly 300 of them are done.
+    events.push(call("cudaLaunchKernel", 100, 2900, 600));
+    events.push(kernel(7, 6000, 100, 600));
+    let recorded = recorded(6200, events);
+    let launches = recorded.graph.select(|task| task.kind == TaskKind::Launch);
+    let times = launches.iter().filter_map(|id| recorded.graph.task(*id));
+    assert_eq!(times.map(|task| task.duration_ns).fold(0.0, f64::max), 0.0);
+}
+
+#[test]
+fn kernels_launched_before_the_step_are_busy_time() {
+    let busy = |events: Vec<Value>| {
+        let recorded = recorded(1000, events);
+        let earlier = recorded.graph.select(|task| task.kind == TaskKind::EarlierWork);
+        let earlier = earlier.iter().filter_map(|id| recorded.graph.task(*id));
+        let found = bottleneck(&recorded, None).unwrap();
+        let saving = found.share(ridgeline_profile::bottleneck::Cause::Launches);
+        assert!(saving <= 1.0 - found.gpu_busy.unwrap() + 1e-9, "{found:?}");
+        (earlier.map(|task| task.duration_ns / 1e3).sum::<f64>(), found.gpu_busy.unwrap())
+    };
+    let own = vec![
+        call("cudaLaunchKernel", 50, 10, 1),
+        kernel(7, 600, 200, 1),
+        call("cudaDeviceSynchronize", 70, 735, 2),
+    ];
+    // No launch of these is in the trace. One runs when the step begins, the other is still queued.
+    let leaked = |start, duration, number| kernel(7, start, duration, number);
+    let both = [own.clone(), vec![leaked(0, 300, 8), leaked(300, 300, 9)]].concat();
+    let (earlier_us, share) = busy(both);
+    close(earlier_us, 600.0);
+    close(share, 0.8);
+    assert_eq!(busy(own).0, 0.0);
 }

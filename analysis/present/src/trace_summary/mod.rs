@@ -27,7 +27,7 @@ pub struct TraceSummary {
     pub schema: u32,
     /// The device of the run.
     pub device: DeviceSummary,
-    /// The median iteration on the host.
+    /// The median iteration.
     pub iteration: IterationSummary,
     /// Memory, if the memory events have totals.
     pub memory: MemorySummary,
@@ -97,7 +97,8 @@ pub struct DeviceSummary {
     pub multiprocessors: Option<u32>,
 }
 
-/// The median iteration, in milliseconds on the host. Null if the trace shows no iterations.
+/// The median iteration, in milliseconds: the time of the host, or of the GPU if the host runs ahead
+/// of it. Null if the trace shows no iterations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct IterationSummary {
     /// The whole iteration: the sum of the parts.
@@ -112,6 +113,12 @@ pub struct IterationSummary {
     pub data_ms: Option<f64>,
     /// The rest: Python, and waiting for the GPU.
     pub other_ms: Option<f64>,
+    /// The host's part: less than `time_ms` if the host runs ahead of the GPU.
+    pub host_ms: Option<f64>,
+    /// The shortest iteration.
+    pub shortest_ms: Option<f64>,
+    /// The longest iteration.
+    pub longest_ms: Option<f64>,
     /// Always null: a trace does not record the batch size.
     pub samples_per_s: Option<f64>,
     /// Always null: a trace does not record the batch size.

@@ -15,8 +15,10 @@ use ridgeline_attribution::metrics::launch_overhead::launch_overhead;
 use ridgeline_attribution::metrics::operator_time::{
     operator_phases, operator_places, operator_totals,
 };
-use ridgeline_attribution::metrics::step_time::{median_step, profiler_steps, steps};
-use ridgeline_profile::{PhaseTimes, Profile};
+use ridgeline_attribution::metrics::step_time::phases_of_step;
+use ridgeline_attribution::metrics::trace_steps::{TraceSteps, profiler_steps};
+use ridgeline_base::units::duration;
+use ridgeline_profile::{Phase, PhaseTimes, Profile};
 use ridgeline_recording::StringId;
 use ridgeline_recording::correlation::{operator_of_runtime_calls, runtime_call_of_activities};
 use ridgeline_recording::occupancy::occupancy_of;
@@ -31,18 +33,23 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
     let facts = activity_facts(trace, &calls);
     let places = operator_places(&trace.operators);
     let phases = operator_phases(trace, &places);
-    let found_steps = steps(trace);
-    let median = found_steps.as_ref().and_then(|s| median_step(trace, s, &places, &phases));
+    let steps = TraceSteps::new(trace);
+    let median = steps.as_ref().and_then(TraceSteps::median);
+    let times = median.map(|median| phases_of_step(trace, median, &places, &phases));
+    let uneven = steps.as_ref().zip(times);
+    let uneven = uneven.and_then(|(steps, times)| {
+        let whole = phases_of_step(trace, steps.whole()?, &places, &phases);
+        note_on_uneven_steps(steps, &times, &whole)
+    });
     let lines = host_lines(trace, &places, &phases, &operator_of_activity);
     let memory = memory(trace);
     TraceSummary {
         schema: 1,
         device: device(trace),
-        iteration: iteration(
-            median,
-            found_steps.as_ref().map(|steps| steps.found_by),
-            found_steps.as_ref().map_or(0, |steps| steps.windows.len()),
-        ),
+        iteration: steps.map_or_else(IterationSummary::default, |steps| IterationSummary {
+            host_ms: median.map(|median| milliseconds(median.host_ns() as f64)),
+            ..iteration(&steps, times.unwrap_or_default())
+        }),
         coverage: CoverageSummary { time: lines.coverage, memory: None },
         lines: lines.lines.into_iter().map(line).collect(),
         modules: [],
@@ -65,7 +72,7 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
             })
             .collect(),
         trace: file(trace),
-        notes: notes(trace, facts.as_ref(), &memory),
+        notes: notes(trace, facts.as_ref(), &memory).into_iter().chain(uneven).collect(),
         gpu: facts.map(|facts| GpuSummary {
             launch_overhead: launch_overhead(trace, &calls),
             ..gpu(facts)
@@ -106,12 +113,8 @@ fn device(trace: &Trace) -> DeviceSummary {
     }
 }
 
-fn iteration(
-    median: Option<PhaseTimes>,
-    found_by: Option<&'static str>,
-    iterations: usize,
-) -> IterationSummary {
-    let Some(times) = median else { return IterationSummary::default() };
+fn iteration(steps: &TraceSteps, times: PhaseTimes) -> IterationSummary {
+    let shown = |time_ns: Option<&u64>| time_ns.map(|time_ns| milliseconds(*time_ns as f64));
     IterationSummary {
         time_ms: Some(milliseconds(times.total())),
         forward_ms: Some(milliseconds(times.forward)),
@@ -119,11 +122,38 @@ fn iteration(
         optimizer_ms: Some(milliseconds(times.optimizer)),
         data_ms: Some(milliseconds(times.data)),
         other_ms: Some(milliseconds(times.other)),
-        samples_per_s: None,
-        batch_size: None,
-        iterations,
-        found_by,
+        shortest_ms: shown(steps.times_ns.iter().min()),
+        longest_ms: shown(steps.times_ns.iter().max()),
+        iterations: steps.windows.len(),
+        found_by: Some(steps.found_by),
+        ..IterationSummary::default()
     }
+}
+
+/// Returns a note if the mean iteration is much longer than the median one: then the median hides
+/// what makes the others slow. `whole` has the phases of all iterations together.
+fn note_on_uneven_steps(
+    steps: &TraceSteps,
+    median: &PhaseTimes,
+    whole: &PhaseTimes,
+) -> Option<String> {
+    const MIN_RATIO: f64 = 1.25;
+    let mean_ns = steps.mean_ns();
+    if mean_ns < MIN_RATIO * median.total() {
+        return None;
+    }
+    let mean_of = |phase: Phase| whole.get(phase) / steps.windows.len().max(1) as f64;
+    let excess = |phase: Phase| mean_of(phase) - median.get(phase);
+    let phase = Phase::ALL.into_iter().max_by(|a, b| excess(*a).total_cmp(&excess(*b)))?;
+    Some(format!(
+        "steps take {} on average, more than the median of {}: the largest difference is in {} ({} \
+        on average, {} in the median step); the bottleneck is that of the median step",
+        duration(mean_ns),
+        duration(median.total()),
+        phase.name(),
+        duration(mean_of(phase)),
+        duration(median.get(phase)),
+    ))
 }
 
 fn memory(trace: &Trace) -> MemorySummary {

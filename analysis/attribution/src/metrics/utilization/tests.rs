@@ -2,7 +2,7 @@
 
 use super::*;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
-use ridgeline_graph::recorded::{Recorded, calibrated};
+use ridgeline_graph::recorded::{Measurement, Recorded, calibrated};
 use ridgeline_graph::simulate;
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::{FileId, KernelCost, ModuleCost, ModuleId, Phase, Profile};
@@ -189,7 +189,9 @@ fn launches_have_their_recorded_time() {
                 builder.push(&Resource::Host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));
             builder.0.wait(kernel, wait, 0.0);
         }
-        let recorded = calibrated(builder.0, measured_ns, 0.0).expect("it runs");
+        let recorded =
+            calibrated(builder.0, Measurement { time_ns: measured_ns, is_unprofiled: true }, 0.0)
+                .expect("it runs");
         let whole = measure(&recorded, &profile()).metrics.whole;
         assert!((whole.launch_ns - 20.0).abs() < 1e-9, "{measured_ns}: {}", whole.launch_ns);
     }
