@@ -37,14 +37,17 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
         return None;
     }
     let (typical_ns, slow_ns) = (median(&others)?, median(&slow)?);
-    let period = iterations.period.filter(|&period| period >= 2);
-    let whole = timed.get(first_of_whole_periods(timed.len(), period)..)?;
-    let mean_ns = whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64;
-    let period = period.filter(|&period| {
-        let others = f64::from(period - 1) * typical_ns;
-        let predicted_ns = (others + slow_ns) / f64::from(period);
-        (mean_ns - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns
-    });
+    let mean_over = |period: Option<u32>| {
+        let whole = timed.get(first_of_whole_periods(timed.len(), period)..)?;
+        Some(whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64)
+    };
+    let explains_mean = |&period: &u32| {
+        let predicted_ns = (f64::from(period - 1) * typical_ns + slow_ns) / f64::from(period);
+        let mean_ns = mean_over(Some(period));
+        mean_ns.is_some_and(|mean| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns)
+    };
+    let period = iterations.period.filter(|&period| period >= 2).filter(explains_mean);
+    let mean_ns = mean_over(period)?;
     let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
     let profiled = u32::try_from(iterations.profiled.len()).ok()?;
     is_sound.then_some(SlowIterations {

@@ -108,7 +108,9 @@ fn assert_samples(samples: &[Sample], total_ns: f64, own_ns: f64) {
         let most = if samples.len() == 1 { shown } else { f64::INFINITY };
         let noise = 1e-6 * shown + 1e-3;
         let is_plausible = shown - noise <= slowest && slowest <= most + noise;
-        assert!(samples.is_empty() || is_plausible, "{samples:?} {shown}");
+        // Sums of absurd durations saturate.
+        let is_absurd = shown > 1e18;
+        assert!(samples.is_empty() || is_absurd || is_plausible, "{samples:?} {shown}");
     }
 }
 

@@ -44,7 +44,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Kept => "kept",
         Verdict::NotFaster => "no gain",
-        Verdict::TooNoisy => "the machine was too busy to tell",
+        Verdict::TooNoisy => "the machine was too busy to measure it",
         Verdict::TooMuchMemory => "over the memory limit",
         Verdict::ChangesLoss => "not kept",
     }
@@ -150,7 +150,7 @@ mod tests {
                 amp-bf16               ~1.2×      1.2×   kept, same loss within 0.05% over 2 backward passes
 
                 All together: 1.2× (2.0 ms to 1.6 ms), peak 40 MB to 30 MB
-                Together they are not kept: the machine was too busy to tell.
+                Together they are not kept: the machine was too busy to measure it.
             "#]],
         );
         check(
