@@ -1,7 +1,12 @@
 //! Notes for the user about the accuracy of a profile.
 
 use super::replays::Replays;
+use ridgeline_base::units;
 use ridgeline_recording::Recording;
+use ridgeline_recording::manifest::Iterations;
+
+/// Waiting for a processor is reported from this share of the measured time on.
+const MIN_WAITING: f64 = 0.1;
 
 /// Returns notes on a recording. `split` is whether an eager pass divided compiled functions.
 pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
@@ -13,6 +18,7 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
                     .to_owned(),
             );
         }
+        notes.extend(waiting(&manifest.iterations));
         if let Some(log) = manifest.line_log.filter(|log| log.dropped > 0) {
             notes.push(format!(
                 "The line log was full: {} events are missing, and their time is counted on the \
@@ -58,4 +64,37 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
         notes.push("The trace is truncated: the process that wrote it was stopped.".to_owned());
     }
     notes
+}
+
+/// Whether other programs slowed down the timed iterations.
+fn waiting(iterations: &Iterations) -> Option<String> {
+    let total_ns: f64 = iterations.timed_ns.iter().map(|&ns| ns as f64).sum();
+    let share = (iterations.waited_ns? as f64 / total_ns.max(1.0)).min(1.0);
+    (share >= MIN_WAITING).then(|| {
+        format!(
+            "The machine was busy: the program waited for the CPU {} of the measured time, so \
+            it is faster on an idle machine.",
+            units::percent(share)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_noted() {
+        let iterations =
+            |waited_ns| Iterations { timed_ns: vec![60, 40], waited_ns, ..Iterations::default() };
+        assert_eq!(waiting(&iterations(None)), None);
+        assert_eq!(waiting(&iterations(Some(9))), None);
+        assert_eq!(
+            waiting(&iterations(Some(30))).as_deref(),
+            Some(
+                "The machine was busy: the program waited for the CPU 30% of the measured \
+                time, so it is faster on an idle machine."
+            )
+        );
+    }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from recording import Recording, record
@@ -536,3 +538,20 @@ def test_optimizer_in_compiled_function() -> None:
     """
     )
     assert recording.outcome == "complete", recording.printed
+
+
+def test_waiting_for_a_processor_is_counted() -> None:
+    recording = record(
+        """
+        import torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(20):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        """
+    )
+    waited_ns = recording.manifest["iterations"]["waited_ns"]
+    assert waited_ns is None or waited_ns >= 0
+    if os.path.exists("/proc/thread-self/schedstat"):
+        assert waited_ns is not None

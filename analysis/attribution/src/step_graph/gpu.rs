@@ -210,7 +210,7 @@ impl Builder<'_> {
                     let done: usize =
                         launched.values().map(|list| ended_by(list, call.start_ns)).sum();
                     let done_before = pending.partition_point(|end_ns| *end_ns <= call.start_ns);
-                    let queued = count + pending.len() - (done + done_before);
+                    let queued = (count + pending.len()).saturating_sub(done + done_before);
                     let is_long = call.end_ns.saturating_sub(call.start_ns) > MAX_LAUNCH_NS;
                     if queued >= FULL_QUEUE && is_long {
                         let dependency = latest(&launched, call.end_ns);

@@ -196,7 +196,10 @@ fn replace(
     let costs: Vec<OpCost> = steps.iter().map(cost).collect();
     let after_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * machine_factor).sum();
     // The work takes at most as long as before.
-    let limit = (before_ns / after_ns.max(1e-9)).min(1.0);
+    let most_ns = after_ns.min(before_ns);
+    // On a CPU, the machine may be slower than the model: the update moves its bytes as fast as now.
+    let least_ns = if on_gpu { 0.0 } else { same_speed_ns(graph, &cost, update, &costs) };
+    let limit = most_ns.max(least_ns.min(before_ns)) / after_ns.max(1e-9);
     let launch_ns = overhead::launch_ns(graph);
     let mut steps = steps.into_iter().zip(costs);
     for call in &update.calls {
@@ -219,6 +222,22 @@ fn replace(
     if gaps_ns > listing_ns && update.mode == Mode::ForLoop {
         graph.scale(&update.gaps, listing_ns / gaps_ns);
     }
+}
+
+/// Returns the time of an update that moves its bytes as fast as the measured one moves its own, in nanoseconds.
+fn same_speed_ns(
+    graph: &Graph,
+    cost: &impl Fn(&Operator) -> OpCost,
+    update: &Update<'_>,
+    costs: &[OpCost],
+) -> f64 {
+    let measured = update.calls.iter().filter_map(|call| {
+        let moving_ns = (call.work_ns(graph) - overhead::SMALL_CALL_NS).max(0.0);
+        Some((cost(call.operator(graph)?).bytes, moving_ns))
+    });
+    let (bytes, moving_ns) = measured.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let after: f64 = costs.iter().map(|cost| cost.bytes).sum();
+    if bytes > 0.0 { moving_ns * after / bytes } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -247,6 +266,20 @@ mod tests {
         // 28 bytes per parameter element instead of 84.
         let ratio = found.time_ns.value / found.before_ns;
         assert!((0.2..0.6).contains(&ratio), "{ratio}");
+    }
+
+    /// Whatever the machine, the fused update does not move bytes faster than the measured one.
+    #[test]
+    fn a_slow_cpu_stays_slow() {
+        let size: &[u64] = &[2000, 1000];
+        let mut iteration = Iteration::on_cpu();
+        for name in ["lerp_", "mul_", "addcmul_", "sqrt", "div_", "add_", "addcdiv_"] {
+            let step = operator(name, &[size, size, size]);
+            iteration = iteration.call(Phase::Optimizer, step, 1e6);
+        }
+        let found = iteration.predict(&cpu(), &Probes::default(), &FUSED).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.25..0.6).contains(&ratio), "{ratio}");
     }
 
     #[test]

@@ -190,6 +190,7 @@ class RecordingWriter:
             "signals": dict(finder.seen),
             "timed_ns": timer.wall_ns() if complete else [],
             "timed_device_ns": timer.device_ns() if complete else [],
+            "waited_ns": self._timed.waited_ns if complete else None,
             "timed_phases": self._timed.phases_json() if complete else {},
             "slow": list(found.slow),
             "period": found.period,

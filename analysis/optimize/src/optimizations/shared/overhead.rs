@@ -8,7 +8,7 @@ use ridgeline_operators::operator::Operator;
 
 /// Host time of a call of a small operator in nanoseconds, if the recording has none. In the sample
 /// traces of V100 to B200, the median is 8 to 20 µs with a profiler.
-const SMALL_CALL_NS: f64 = 10_000.0;
+pub(crate) const SMALL_CALL_NS: f64 = 10_000.0;
 /// The maximum speed difference between the machine and the cost model. Beyond it, the difference
 /// has another cause.
 const MAX_MACHINE_FACTOR: f64 = 4.0;
