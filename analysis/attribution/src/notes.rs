@@ -5,7 +5,7 @@ use ridgeline_base::units;
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
 
-/// Waiting for a processor is reported from this share of the measured time on.
+/// Waiting for the CPU is reported from this share of the measured time on.
 const MIN_WAITING: f64 = 0.1;
 
 /// Returns notes on a recording. `split` is whether an eager pass divided compiled functions.

@@ -84,7 +84,7 @@ impl Numerics {
 }
 
 impl Check {
-    /// Formats it: `loss within 0.02% over 20 losses`.
+    /// Formats it: `same loss within 0.02% over 20 backward passes`.
     pub fn words(&self) -> String {
         let found = match self {
             Check::Compared(found) => found,
@@ -93,7 +93,10 @@ impl Check {
         let Some(loss) = found.loss else {
             return "the loss becomes infinite or NaN".to_owned();
         };
-        let over = format!("over {} backward passes", found.losses);
+        let over = match found.losses {
+            1 => "over 1 backward pass".to_owned(),
+            losses => format!("over {losses} backward passes"),
+        };
         if found.is_same() {
             return format!("same loss within {} {over}", share(loss));
         }
@@ -216,7 +219,7 @@ mod tests {
         );
         check(&same, &[2.0, f64::NAN, 1.0], false, "the loss becomes infinite or NaN");
         // It ended earlier.
-        check(&same, &[2.0], true, "same loss within 0.001% over 1 backward passes");
+        check(&same, &[2.0], true, "same loss within 0.001% over 1 backward pass");
         check(
             &same,
             &[],

@@ -540,7 +540,7 @@ def test_optimizer_in_compiled_function() -> None:
     assert recording.outcome == "complete", recording.printed
 
 
-def test_waiting_for_a_processor_is_counted() -> None:
+def test_waiting_for_the_cpu_is_counted() -> None:
     recording = record(
         """
         import torch

@@ -107,10 +107,13 @@ impl Tuner<'_> {
             }
             trials.push(Trial { name: kind.name().to_owned(), predicted, result });
         }
-        let total = match &trials[..] {
-            _ if kept.is_empty() => None,
+        let total = match &kept[..] {
+            [] => None,
             // It was measured against the original already.
-            [Trial { result: Ok(only), .. }] => Some(only.clone()),
+            [only] => {
+                let trial = trials.iter().find(|trial| trial.name == only.name());
+                trial.and_then(|trial| trial.result.as_ref().ok()).cloned()
+            }
             _ => Some(self.total(&kept).await?),
         };
         let helps = total.as_ref().is_some_and(|all| all.verdict(self.limit) == Verdict::Kept);

@@ -8,7 +8,7 @@ import torch
 
 from ..iterations.tracker import IterationTracker
 from ..protocol.spec import RunSpec
-from ..system import processor_queue
+from ..system import cpu_queue
 from .observed.collector import Observed
 from .phase_times import PhaseTimes
 from .timing import Timer, more_are_timed
@@ -35,7 +35,7 @@ class TimedIterations:
         self.timer = Timer(torch.device("cpu"))
         self.phase_times = PhaseTimes()
         self._waited_before_ns: int | None = None
-        # How long they waited for a processor, or None if unknown.
+        # How long they waited for the CPU, or None if unknown.
         self.waited_ns: int | None = None
 
     def forget(self, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class TimedIterations:
         """Prepares the timing of iterations on this device."""
         self.timer = Timer(device)
         self.phase_times = PhaseTimes()
-        self._waited_before_ns = processor_queue.waited_ns()
+        self._waited_before_ns = cpu_queue.waited_ns()
 
     def iteration_ended(self, now_ns: int) -> bool:
         """Returns whether it was the last one. `now_ns` is a time of `perf_counter_ns`."""
@@ -60,7 +60,7 @@ class TimedIterations:
             timer.begin()
             return False
         timer.finish()
-        before_ns, after_ns = self._waited_before_ns, processor_queue.waited_ns()
+        before_ns, after_ns = self._waited_before_ns, cpu_queue.waited_ns()
         if before_ns is not None and after_ns is not None:
             self.waited_ns = after_ns - before_ns
         return True

@@ -43,7 +43,7 @@ class TrajectoryRecorder:
         torch.manual_seed(_SEED)
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(_SEED)
-        # Compiled code has its own generator unless it is told to use torch's.
+        # Compiled code has its own generator unless it is set to use torch's.
         torch._inductor.config.fallback_random = True
         loss_values.install(self)
 

@@ -1,4 +1,4 @@
-"""How long a thread waits for a processor while other threads use all of them."""
+"""How long a thread waits for the CPU while other threads use all of its cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def waited_ns() -> int | None:
     None if the system does not report them.
     """
     try:
-        # Nanoseconds on a processor, nanoseconds in its queue, and the number of time slices.
+        # Nanoseconds on a core, nanoseconds in its queue, and the number of time slices.
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1])
     except (OSError, ValueError, IndexError):
