@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_driver import Agent, log
-from estimate_helpers import estimate, operators
+from estimate_helpers import complete_estimate, estimate, operators
 
 # `D` is the device. A program defines `parameters` and `loss_of()`, or has its own loop.
 BEGIN = """\
@@ -365,3 +365,22 @@ def test_estimate_is_complete(agent: Agent, tmp_path: Path, name: str, claim: st
     phases = [phase for _, phase, _, _ in operators(ops)]
     assert {1, 2, 3} <= set(phases)
     assert ops["memory"]["peak_bytes"] > 0
+
+
+def test_the_same_random_numbers_in_each_estimate(agent: Agent, tmp_path: Path) -> None:
+    """A program of random depth computes the same in the estimates before and after an edit."""
+    text = """\
+import random
+import numpy
+import torch
+layer = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(5):
+    x = torch.randn(8, 16)
+    for _ in range(random.randint(1, 200) + numpy.random.randint(200)):
+        x = layer(x)
+    x.sum().backward()
+    optimizer.step()
+"""
+    first = operators(complete_estimate(agent, tmp_path, text))
+    assert operators(complete_estimate(agent, tmp_path, text)) == first

@@ -175,7 +175,7 @@ impl Report {
             .would_fail
             .iter()
             .filter(|(frame, _)| !known(frame))
-            .map(|(at, text)| (at, at.line, text, DiagnosticSeverity::HINT, "would-fail"));
+            .map(|(at, text)| (at, at.line, text, DiagnosticSeverity::WARNING, "would-fail"));
         let gaps = reports.gaps.iter().filter_map(|gap| {
             let severity = DiagnosticSeverity::INFORMATION;
             Some((

@@ -243,7 +243,7 @@ async fn a_failing_edit_is_reported_until_the_next_keystroke() {
     let diagnostic = &published["diagnostics"][0];
     let message = diagnostic["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("This edit would fail: RuntimeError: mat1 and mat2"), "{message}");
-    assert_eq!(diagnostic["severity"], 4);
+    assert_eq!(diagnostic["severity"], 2);
     assert_eq!(diagnostic["range"]["start"]["line"], 2);
     assert_eq!(session.hints("train.py").await, ["2: was 40 ms", "3: 60 ms · 60%"]);
     edit(&mut session, 3, &EDITED.replace("my_", "your_")).await;

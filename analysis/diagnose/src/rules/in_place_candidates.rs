@@ -16,7 +16,9 @@ use crate::line_sums::Line;
 use crate::rule::Rule;
 use crate::source_queries::lines_of;
 use ridgeline_base::units;
+use ridgeline_graph::graph::Graph;
 use ridgeline_graph::memory::{Block, Changes, Memory};
+use ridgeline_graph::simulate::Schedule;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::fixes::in_place::overwriting;
 use ridgeline_optimize::rewrite::fixes::taken_apart::taken_apart;
@@ -25,6 +27,8 @@ use ridgeline_profile::{ModuleId, Phase, Profile};
 /// The minimum share of peak memory. `MIN_BYTES` is the minimum in bytes.
 const MIN_SHARE: f64 = 0.03;
 const MIN_BYTES: f64 = 4e6;
+/// A layer allocates its output shortly before the activation function runs: the blocks to look through.
+const RECENT: usize = 64;
 /// Layers whose gradients do not need their output.
 const LAYERS: [&str; 13] = [
     "Conv1d",
@@ -66,50 +70,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let recorded = &evidence.run.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     let pairs = pairs(evidence.profile());
-    let mut method_activations = method_activations(evidence);
-    let is_none = pairs.is_empty() && method_activations.is_empty();
-    if is_none || !graph.memory.is_known || taken_apart(evidence.program).is_some() {
+    if !graph.memory.is_known || taken_apart(evidence.program).is_some() {
         return None;
     }
-    // The calls of these activation functions, each with the size of its input in bytes.
-    let mut given: HashMap<u32, (u32, f64)> = HashMap::new();
-    let mut last_call = None;
-    for task in graph.tasks.iter().filter(|task| task.phase == Phase::Forward) {
-        let Some(operator) = graph.operator_of(task) else { continue };
-        let is_activation = operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
-        let bytes = operator.tensor(0).and_then(|it| it.bytes());
-        let Some(bytes) = bytes.filter(|_| is_activation) else { continue };
-        if let Some((module, before)) = task.module.and_then(|it| Some((it, pairs.get(&it)?))) {
-            given.insert(*before, (module, bytes));
-        } else if let Some(line) = task.line
-            && task.kind.is_host()
-            && task.call != last_call
-        {
-            // A call may have several tasks.
-            last_call = task.call;
-            method_activations.iter_mut().for_each(|one| one.add_input(line, bytes));
-        }
-    }
+    let inputs = inputs_by_block(evidence, &pairs, &method_activations(evidence));
     let changes = Changes::new(graph, schedule);
     let alive = changes.alive_at_peak(&graph.memory);
     let mut changed = graph.memory.clone();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
-    for (block, _) in changed.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
-        let modules = &evidence.profile().modules;
-        let Some(maker) = block.module.filter(|_| block.allocated.is_some()) else { continue };
-        let line = match given.get(&maker) {
-            Some((activation, bytes)) => {
-                let module = modules.get(*activation as usize).filter(|_| is_output(block, *bytes));
-                module.and_then(|module| module.definition.first().copied())
-            }
-            None => {
-                let module = modules.get(maker as usize);
-                let is_layer = module.is_some_and(|it| LAYERS.contains(&it.type_name.as_str()));
-                let mut all = method_activations.iter_mut().filter(|_| is_layer);
-                all.find_map(|one| one.take_input(block).then_some(one.at))
-            }
-        };
-        if let Some(line) = line {
+    for (block, line) in inputs {
+        if !alive.get(block).copied().unwrap_or(false) {
+            continue;
+        }
+        if let Some(block) = changed.blocks.get_mut(block) {
             *by_line.entry(line).or_default() += block.bytes;
             block.bytes = 0.0;
         }
@@ -137,6 +110,86 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     Some(found.collect())
 }
 
+/// The blocks that are inputs of calls that could run in place, with the line of the activation function.
+fn inputs_by_block(
+    evidence: &Evidence<'_>,
+    pairs: &HashMap<u32, u32>,
+    method_activations: &[MethodActivation],
+) -> BTreeMap<usize, Line> {
+    let recorded = &evidence.run.recorded;
+    let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    let modules = &evidence.profile().modules;
+    let outputs = Outputs::new(graph, schedule);
+    let mut inputs = BTreeMap::new();
+    for (task, start_ns) in graph.tasks.iter().zip(&schedule.start_ns) {
+        let Some(operator) = graph.operator_of(task) else { continue };
+        let is_activation = task.phase == Phase::Forward
+            && operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
+        let bytes = operator.tensor(0).and_then(|it| it.bytes());
+        let Some(bytes) = bytes.filter(|_| is_activation) else { continue };
+        let Some((number, block)) = outputs.newest(*start_ns, bytes) else { continue };
+        let in_sequential = task.module.and_then(|it| Some((it, *pairs.get(&it)?)));
+        let line = if let Some((activation, layer)) = in_sequential {
+            let activation = modules.get(activation as usize);
+            let definition = activation.and_then(|module| module.definition.first().copied());
+            definition.filter(|_| block.module == Some(layer))
+        } else {
+            let maker = block.module.and_then(|it| modules.get(it as usize));
+            let is_layer = maker.is_some_and(|it| LAYERS.contains(&it.type_name.as_str()));
+            let lines = task.line.zip(block.line).filter(|_| is_layer && task.kind.is_host());
+            lines.and_then(|(at, layer)| {
+                let call = method_activations
+                    .iter()
+                    .find(|one| one.computed.contains(&at) && one.layers.contains(&layer));
+                call.map(|call| call.at)
+            })
+        };
+        if let Some(line) = line {
+            inputs.insert(number, line);
+        }
+    }
+    inputs
+}
+
+/// The blocks that the forward pass allocates, in order.
+struct Outputs<'a> {
+    graph: &'a Graph,
+    schedule: &'a Schedule,
+    /// When each block is allocated, and its index.
+    by_time: Vec<(f64, usize)>,
+}
+
+impl<'a> Outputs<'a> {
+    fn new(graph: &'a Graph, schedule: &'a Schedule) -> Outputs<'a> {
+        let blocks = graph.memory.blocks.iter().enumerate();
+        let mut by_time: Vec<(f64, u32, usize)> = blocks
+            .filter_map(|(number, block)| {
+                let moment = block.allocated?;
+                let task = graph.tasks.get(moment.task.index())?;
+                let start_ns = *schedule.start_ns.get(moment.task.index())?;
+                (task.phase == Phase::Forward).then_some((start_ns, moment.event, number))
+            })
+            .collect();
+        by_time.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let by_time = by_time.into_iter().map(|(start_ns, _, number)| (start_ns, number)).collect();
+        Outputs { graph, schedule, by_time }
+    }
+
+    /// The newest block of this size that is alive when a task starts. A layer may have made others of
+    /// the same size: on `relu(norm(conv(x)))` the convolution's output is older than the norm's.
+    fn newest(&self, start_ns: f64, bytes: f64) -> Option<(usize, &'a Block)> {
+        let end = self.by_time.partition_point(|(allocated_ns, _)| *allocated_ns < start_ns);
+        let recent = self.by_time.get(end.saturating_sub(RECENT)..end)?;
+        recent.iter().rev().find_map(|(_, number)| {
+            let block = self.graph.memory.blocks.get(*number)?;
+            let freed_ns =
+                block.freed.and_then(|moment| self.schedule.start_ns.get(moment.task.index()));
+            let is_alive = freed_ns.is_none_or(|freed_ns| *freed_ns >= start_ns);
+            (is_alive && is_output(block, bytes)).then_some((*number, block))
+        })
+    }
+}
+
 /// Whether a block is a layer's output, up to the allocator's rounding, and not its statistics or
 /// workspace.
 fn is_output(block: &Block, bytes: f64) -> bool {
@@ -151,23 +204,6 @@ struct MethodActivation {
     /// The lines that compute it, and those that call the layer, as they ran.
     computed: BTreeSet<Line>,
     layers: BTreeSet<Line>,
-    /// The input sizes of its calls in bytes; an entry is removed when its block is found.
-    given: Vec<f64>,
-}
-
-impl MethodActivation {
-    fn add_input(&mut self, line: Line, bytes: f64) {
-        if self.computed.contains(&line) {
-            self.given.push(bytes);
-        }
-    }
-
-    /// Whether a block is the input of one of its calls.
-    fn take_input(&mut self, block: &Block) -> bool {
-        let is_here = block.line.is_some_and(|line| self.layers.contains(&line));
-        let call = self.given.iter().position(|bytes| is_here && is_output(block, *bytes));
-        call.map(|call| self.given.swap_remove(call)).is_some()
-    }
 }
 
 fn method_activations(evidence: &Evidence<'_>) -> Vec<MethodActivation> {
@@ -181,7 +217,6 @@ fn method_activations(evidence: &Evidence<'_>) -> Vec<MethodActivation> {
             at: evidence.recorded_line(one.module, text.line(one.creation.start_byte()))?,
             computed: one.calls.iter().flat_map(|(call, _)| lines(*call)).collect(),
             layers: one.calls.iter().flat_map(|(_, layer)| lines(*layer)).collect(),
-            given: Vec::new(),
         })
     });
     found.collect()
@@ -316,6 +351,41 @@ mod tests {
         // An activation module is reported where it is created.
         let found = in_a_method("x = self.conv(x)\nx = self.act(x)\nreturn x.sum()", "leaky_relu");
         assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn the_output_of_an_earlier_layer_on_the_same_line_is_not_its_input() {
+        let text = "import torch\nfrom torch import nn\n\
+             from torch.nn import functional as F\n\
+             class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        \
+             self.conv, self.norm = nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64)\n    \
+             def forward(self, x):\n        return F.relu(self.norm(self.conv(x)))\n\
+             net = Net()\ny = net(x)\n";
+        // The norm keeps the convolution's output for its gradient, or its own output stays alive.
+        let found = |keeps_output_of_norm: bool| {
+            let convolution = operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]);
+            let back = operator("threshold_backward", &[SHAPE, SHAPE]);
+            let (early, late) = if keeps_output_of_norm { (0, 1) } else { (1, 0) };
+            Case::new(text)
+                .module("", "Net", 10)
+                .module("conv", "Conv2d", 7)
+                .call(9, Phase::Forward, &convolution, 900.0)
+                .allocates(BYTES)
+                .module("norm", "BatchNorm2d", 7)
+                .call(9, Phase::Forward, &operator("batch_norm", &[SHAPE, SHAPE]), 300.0)
+                .allocates(BYTES)
+                .module("", "Net", 10)
+                .call(9, Phase::Forward, &operator("relu", &[SHAPE, SHAPE]), 100.0)
+                .allocates(BYTES)
+                .frees(early)
+                .call(11, Phase::Forward, &operator("sum", &[SHAPE, &[]]), 10.0)
+                .allocates(BYTES)
+                .call(11, Phase::Backward, &back, 100.0)
+                .frees(late)
+                .measured(&InPlaceCandidates)
+                .len()
+        };
+        assert_eq!((found(true), found(false)), (1, 0));
     }
 
     #[test]

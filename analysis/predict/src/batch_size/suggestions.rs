@@ -6,6 +6,9 @@ use super::largest::Capacity;
 /// Sizes above this are rounded to multiples of it, which suit tensor cores and caches.
 const STEP: u64 = 8;
 
+/// A curve says little about the throughput of batches that are more times as large as the current one.
+const MAX_GROWTH: u64 = 64;
+
 /// A suggested batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suggestion {
@@ -49,10 +52,10 @@ pub fn suggestions(
             let rounded = Some(rounded_up(saturation)).filter(fits);
             add(rounded.unwrap_or(saturation), Reason::Saturation);
         }
-        (None, Some((largest, capacity))) => {
+        (None, Some((largest, capacity))) if largest / MAX_GROWTH <= current => {
             add(rounded_down(largest), Reason::Largest(capacity));
         }
-        (None, None) => {}
+        (None, _) => {}
     }
     let power_below = current.checked_ilog2().map(|power| 1_u64 << power);
     let power_above = current.checked_next_power_of_two();

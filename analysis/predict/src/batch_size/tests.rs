@@ -420,3 +420,18 @@ proptest! {
         prop_assert!(largest.value.abs_diff(truth) <= 1, "{largest:?} and not {truth}");
     }
 }
+
+#[test]
+fn a_batch_far_beyond_the_current_one_is_not_suggested() {
+    // Hardly any memory for a sample, and throughput that grows without a visible end.
+    let program = Program { per_sample: 1_000, other: (0, 0), sample_ns: 0.1, ..CONVOLUTIONS };
+    let (evidence, _) = program.explore(64, &all_allowed(20_000_000_000));
+    let curve = Curve::fit(&evidence).unwrap();
+    let suggested = |bytes| -> Vec<u64> {
+        let capacity = Some(Capacity { bytes, taken: 0 });
+        suggestions(Some(&curve), capacity, 64).iter().map(|one| one.batch).collect()
+    };
+    assert_eq!(suggested(20_000_000_000), [128, 32]);
+    let near = suggested(301_000_000);
+    assert!(near.len() == 3 && near[0] > 128, "{near:?}");
+}

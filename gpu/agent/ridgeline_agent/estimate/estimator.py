@@ -26,6 +26,7 @@ from ..patches.overlay import Overlay
 from ..program.batch import BatchWatch
 from ..program.memory import MemoryWatch, tensors_in
 from ..program.modules import ModuleTable
+from ..program.random_state import seed_generators
 from ..protocol.host import Host
 from ..protocol.spec import RunSpec
 from ..record import loops
@@ -79,6 +80,9 @@ class Estimator:
     def install(self) -> None:
         """Installs every hook. Call it before any user code runs."""
         gc.freeze()
+        # An estimate is compared with that of the text before, which has to draw the same numbers
+        # where they decide what is computed: the depth of a network, the length of a sentence.
+        seed_generators()
         # Before backward passes count as signals.
         self.mode.measure_sums()
         self._tracker.constructions.install()

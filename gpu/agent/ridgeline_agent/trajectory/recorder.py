@@ -8,19 +8,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch._inductor.config
 
+from ..program.random_state import seed_generators
 from ..protocol.host import Host
 from ..system.private_files import private
 from .patches import loss_values
 
-_SEED = 0
 # Gradient accumulation has several backward passes for a step.
 _MAX_LOSSES_PER_STEP = 16
 
@@ -39,10 +37,7 @@ class TrajectoryRecorder:
 
     def install(self) -> None:
         """Seeds all generators and begins to observe."""
-        random.seed(_SEED)
-        torch.manual_seed(_SEED)
-        if (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.seed(_SEED)
+        seed_generators()
         # Compiled code has its own generator unless it is set to use torch's.
         torch._inductor.config.fallback_random = True
         loss_values.install(self)
