@@ -399,6 +399,19 @@ async fn unsaved_text_is_estimated() {
     assert_eq!(gone["diagnostics"], json!([]));
     let again = headline(&mut server, |text| !text.contains('~')).await;
     assert_eq!(again["text"], measured["text"]);
+
+    // Without its training there is nothing to compare.
+    let (script, text) = &uris["train.py"];
+    let without = text.replace("    main()", "    pass");
+    assert_ne!(&without, text);
+    server.client.change(script, 2, json!([{"text": without}])).await;
+    let message = loop {
+        let status = server.client.status("idle").await;
+        if let Some(message) = status["message"].as_str() {
+            break message.to_owned();
+        }
+    };
+    assert_eq!(message, "No estimate: the code ends without an iteration");
     server.goodbye().await;
 }
 

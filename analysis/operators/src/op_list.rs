@@ -109,10 +109,12 @@ pub struct OpList {
 
 /// Whether the program completed its iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The iteration completed.
     Complete,
+    /// The program ended, and no part of it was an iteration. The list has what ran.
+    NoIteration,
     /// The iteration ended early. The list has the operators up to that point.
     #[default]
     #[serde(other)]

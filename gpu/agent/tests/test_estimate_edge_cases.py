@@ -83,7 +83,7 @@ def test_program_that_exits_early(agent: Agent, tmp_path: Path) -> None:
     assert finished["ops"]["failure"]["kind"] == "exit"
     finished = estimate(agent, tmp_path, "import torch\ntorch.ones(3)\n")
     assert finished["outcome"] == "short"
-    assert finished["ops"]["outcome"] == "partial"
+    assert finished["ops"]["outcome"] == "no_iteration"
 
 
 def test_program_that_reads_stdin(agent: Agent, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ use ridgeline_analysis::python::SourceIndex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::FindingSet;
+use super::{FindingSet, is_relevant, is_used};
 use crate::debounce::{Debouncer, Wake};
 use crate::event::{Event, WorkspaceEvent};
 use crate::notebook;
@@ -247,7 +247,11 @@ fn read(
         if context.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
             return None;
         }
-        let findings = profiler.read(&sources, &entry, root, stop);
+        let mut findings = profiler.read(&sources, &entry, root, stop);
+        // A measurement of another program says nothing about this one's files.
+        if let Some(profile) = context.profile().filter(|it| is_used(it, &entry.path)) {
+            findings.retain(|one| context.is_open(&one.at.path) || is_relevant(one, profile));
+        }
         if stop() {
             return None;
         }

@@ -104,8 +104,7 @@ pub(crate) fn at_unreached_lines(
     let mut of_texts = of_source(&sources, &entry, &root, &|| false);
     of_texts.retain(|one| {
         !found.iter().any(|known| known.rule == one.rule && known.at.path == one.at.path)
-            && (is_used(&profiled.profile, &one.at.path)
-                || severity(one, None) == Severity::Warning)
+            && is_relevant(one, &profiled.profile)
     });
     let measured = FindingSet::new(&root, Vec::new(), Some(profiled.profile.clone()), &sources);
     let all = [measured, FindingSet::new(&root, of_texts, None, &sources)].map(Arc::new);
@@ -117,6 +116,12 @@ pub(crate) fn at_unreached_lines(
         shown.extend(placed.into_iter().map(|one| one.finding.clone()));
     }
     shown
+}
+
+/// Whether a finding from source text is about a file that the measured iteration used, or affects
+/// correctness. The program may never use the other files.
+fn is_relevant(finding: &Finding, profile: &Profile) -> bool {
+    is_used(profile, &finding.at.path) || severity(finding, None) == Severity::Warning
 }
 
 /// Whether the measured iteration ran lines of a file.

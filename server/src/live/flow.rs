@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ridgeline_analysis::present::failure::run::Reader;
-use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
+use ridgeline_analysis::present::failure::{self, RunFailure};
 
-use super::{EstimateOutcome, EstimateRequest, Estimated, LineReports};
+use super::{EstimateOutcome, EstimateRequest, Estimated, LineReports, Obstacle};
 use crate::debounce::Wake;
 use crate::documents::{Document, DocumentId};
 use crate::event::WorkspaceEvent;
@@ -33,7 +33,7 @@ impl GlobalState {
         self.scheduler.stop(id, Slot::Estimate);
         let workspace = &mut self.workspaces[id];
         let reports = workspace.live.reports.as_mut();
-        let gone = reports.and_then(|reports| Arc::make_mut(reports).would_fail.take());
+        let gone = reports.and_then(|reports| Arc::make_mut(reports).obstacle.take());
         // Undoing an edit shows the measurement again, without a pause.
         let undone = is_measured && workspace.live.drop_scaled();
         if gone.is_some() {
@@ -172,12 +172,8 @@ impl GlobalState {
                 let files = profiled.profile.files.iter();
                 let fingerprints =
                     files.map(|file| (file.path.clone(), file.fingerprint.clone())).collect();
-                let reports = LineReports {
-                    root: profiled.root.clone(),
-                    would_fail: None,
-                    gaps,
-                    fingerprints,
-                };
+                let reports =
+                    LineReports { root: profiled.root.clone(), obstacle: None, gaps, fingerprints };
                 live.estimates.retain(|(_, older)| older.root != profiled.root);
                 live.estimates.insert(0, (generation, Arc::new(profiled)));
                 self.live_changed(id);
@@ -192,8 +188,8 @@ impl GlobalState {
                 self.report_at_lines(id, LineReports { root: project, ..LineReports::default() });
             }
             EstimateOutcome::Failed { failure, root: project } => {
-                if let Some((at, message)) = would_fail(&failure) {
-                    self.report_failure(id, project, at, message);
+                if let Some(obstacle) = exception(&failure) {
+                    self.report_obstacle(id, project, obstacle);
                 }
             }
             EstimateOutcome::Endless { at, root: project, seconds } => {
@@ -203,7 +199,8 @@ impl GlobalState {
                 match at {
                     Some(at) => {
                         let message = format!("{message}; it got as far as here");
-                        self.report_failure(id, project, at, message);
+                        let obstacle = Obstacle { at, message, raises: false };
+                        self.report_obstacle(id, project, obstacle);
                     }
                     None => live.problem = Some(message),
                 }
@@ -213,19 +210,13 @@ impl GlobalState {
         }
     }
 
-    /// Reports that the newest text would fail. Other reports stay.
-    fn report_failure(
-        &mut self,
-        id: WorkspaceId,
-        project: PathBuf,
-        at: FailureFrame,
-        message: String,
-    ) {
+    /// Reports why the newest text has no estimate. Other reports stay.
+    fn report_obstacle(&mut self, id: WorkspaceId, project: PathBuf, obstacle: Obstacle) {
         let workspace = &mut self.workspaces[id];
         let before = workspace.live.reports.as_deref().filter(|reports| reports.root == project);
         let reports =
             before.cloned().unwrap_or(LineReports { root: project, ..LineReports::default() });
-        self.report_at_lines(id, LineReports { would_fail: Some((at, message)), ..reports });
+        self.report_at_lines(id, LineReports { obstacle: Some(obstacle), ..reports });
     }
 
     fn report_at_lines(&mut self, id: WorkspaceId, reports: LineReports) {
@@ -311,8 +302,9 @@ impl super::Live {
     }
 }
 
-/// The place and the message of the failure that the unsaved text would cause.
-fn would_fail(failure: &RunFailure) -> Option<(FailureFrame, String)> {
+/// The exception that the unsaved text would raise.
+fn exception(failure: &RunFailure) -> Option<Obstacle> {
     let report = failure::report(failure, Reader::Editor);
-    Some((report.at?, format!("This edit would fail: {}", report.message)))
+    let message = format!("This edit would fail: {}", report.message);
+    Some(Obstacle { at: report.at?, message, raises: true })
 }

@@ -85,13 +85,22 @@ pub(crate) struct Gap {
     pub message: String,
 }
 
+/// The line that keeps the newest text from being estimated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    pub at: FailureFrame,
+    pub message: String,
+    /// Whether the code raises an exception there. Otherwise it had come that far when the time was over.
+    pub raises: bool,
+}
+
 /// Reports at lines of the estimated text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineReports {
     /// The project's root. Paths are relative to it.
     pub root: PathBuf,
-    /// Where and how the edit would fail or not terminate. Only for the newest text.
-    pub would_fail: Option<(FailureFrame, String)>,
+    /// Only for the newest text.
+    pub obstacle: Option<Obstacle>,
     /// Code that could not be estimated.
     pub gaps: Vec<Gap>,
     /// The line checksums of the estimated texts, by path. They map lines of `gaps` to the current
@@ -102,14 +111,14 @@ pub(crate) struct LineReports {
 impl LineReports {
     /// Whether there is anything to show.
     pub(crate) fn has_reports(&self) -> bool {
-        self.would_fail.is_some() || !self.gaps.is_empty()
+        self.obstacle.is_some() || !self.gaps.is_empty()
     }
 
     /// The reports in one file.
     pub(crate) fn of(&self, file: &Path) -> LineReports {
         let is_here = |at: &FailureFrame| self.root.join(&at.path) == file;
         LineReports {
-            would_fail: self.would_fail.clone().filter(|(at, _)| is_here(at)),
+            obstacle: self.obstacle.clone().filter(|obstacle| is_here(&obstacle.at)),
             gaps: self.gaps.iter().filter(|gap| is_here(&gap.at)).cloned().collect(),
             ..self.clone()
         }

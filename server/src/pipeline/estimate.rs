@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ridgeline_analysis::devices::cpu::cpu;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::operators::op_cost::Options;
-use ridgeline_analysis::operators::op_list::OpList;
+use ridgeline_analysis::operators::op_list::{OpList, Outcome as ListOutcome};
 use ridgeline_analysis::predict::live::{self, MeasuredText, Text};
 use ridgeline_analysis::present::failure::run::RunFacts;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
@@ -251,6 +251,9 @@ impl Job<'_> {
             Ok(list) if list.ops.is_empty() => {
                 let why = list.notes.first().cloned();
                 Err(unavailable(why.unwrap_or_else(|| "no operators ran".to_owned())))
+            }
+            Ok(list) if list.outcome == ListOutcome::NoIteration => {
+                Err(unavailable("the code ends without an iteration".to_owned()))
             }
             list => list.map(|list| Listing::Complete(Arc::new(list))),
         }

@@ -11,7 +11,7 @@ use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite,
 use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::present::edit_gain::{Gain, predicted_gain};
 use ridgeline_analysis::present::panel;
-use ridgeline_analysis::profile::FileId;
+use ridgeline_analysis::profile::{FileId, Profile};
 use ridgeline_analysis::python::semantics::Entry;
 pub(super) use ridgeline_analysis::python::semantics::Project as _;
 use ridgeline_analysis::python::semantics::module::Module;
@@ -75,6 +75,17 @@ impl EditContext {
     pub(crate) fn read(&self) -> Option<(&Path, Sources, Entry)> {
         let Program { sources, entry } = self.program(None).ok()?;
         Some((&self.root, sources, entry))
+    }
+
+    /// The newest measurement of the project.
+    pub(crate) fn profile(&self) -> Option<&Profile> {
+        self.measured.as_ref().map(|measured| &*measured.profile)
+    }
+
+    /// Whether the editor has a file of the project open.
+    pub(crate) fn is_open(&self, path: &str) -> bool {
+        let file = self.root.join(path);
+        self.open.iter().any(|(open, _)| *open == file)
     }
 
     /// The open Python texts of the project.

@@ -21,7 +21,7 @@ use tower_lsp::ls_types::{
 use crate::diagnostics::{Failure, Placements, Publication};
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
 use crate::findings::{FindingSet, PlacedFinding as Found, in_text};
-use crate::live::LineReports;
+use crate::live::{LineReports, Obstacle};
 use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
 use crate::scheduler::WorkspaceId;
@@ -171,11 +171,15 @@ impl Report {
                 failure.root == reports.root && failure.report.at.as_ref() == Some(frame)
             })
         };
-        let failing = reports
-            .would_fail
-            .iter()
-            .filter(|(frame, _)| !known(frame))
-            .map(|(at, text)| (at, at.line, text, DiagnosticSeverity::WARNING, "would-fail"));
+        let obstacle = reports.obstacle.iter().filter(|obstacle| !known(&obstacle.at));
+        let obstacle = obstacle.map(|Obstacle { at, message, raises }| {
+            let (severity, code) = if *raises {
+                (DiagnosticSeverity::WARNING, "would-fail")
+            } else {
+                (DiagnosticSeverity::HINT, "not-estimated")
+            };
+            (at, at.line, message, severity, code)
+        });
         let gaps = reports.gaps.iter().filter_map(|gap| {
             let severity = DiagnosticSeverity::INFORMATION;
             Some((
@@ -199,7 +203,7 @@ impl Report {
             }];
             Some(Placed { uri, diagnostics })
         };
-        failing.chain(gaps).filter_map(place).collect()
+        obstacle.chain(gaps).filter_map(place).collect()
     }
 
     /// The current line of a line of the estimated text. Returns `None` if it changed.

@@ -342,6 +342,32 @@ async fn findings_from_source_text_are_fixed_in_modules() {
     session.client.goodbye().await;
 }
 
+/// The program may never use a file that the measured iteration did not use.
+#[tokio::test]
+async fn findings_in_unused_files_need_an_open_file() {
+    let mut session = Session::start();
+    let profiled = recorded(&session);
+    let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
+    session.initialize(client(), true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, &text).await;
+    session.client.save(&script).await;
+    session.next_run().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    session.client.status("idle").await;
+    std::fs::write(session.root.join("other.py"), text.as_bytes()).expect("written");
+    let at = SourceLine { path: "other.py".to_owned(), line: 4 };
+    let unused = Finding { at, related: Vec::new(), ..finding(4, None) };
+    let at_the_edit = finding(line_of(&text, "optimizer.step()"), None);
+    *session.profiler.of_text.lock().expect("no panic") = vec![unused, at_the_edit];
+    let edited = text.replace("optimizer.step()", "optimizer.step()  # edited");
+    session.client.change(&script, 2, json!([{"text": edited}])).await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    session.client.open(&session.uri("other.py"), &text).await;
+    // What was published for it before would come first.
+    assert_eq!(published_in(&mut session, "other.py").await.len(), 1);
+    session.client.goodbye().await;
+}
+
 #[tokio::test]
 async fn a_measurement_replaces_findings_from_source_text() {
     let mut session = Session::start();

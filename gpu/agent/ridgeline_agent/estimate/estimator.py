@@ -126,7 +126,7 @@ class Estimator:
             self._current = self._result_without_steps
             self._save("complete", None)
             return "complete"
-        self._save("partial", None)
+        self._save("partial" if self._tracker.boundaries else "no_iteration", None)
         return "short"
 
     def late(self, seconds: float) -> None:
@@ -350,7 +350,7 @@ class Estimator:
     ) -> None:
         self._saving = True
         self._stop_listening()
-        if self._unsupported:
+        if self._unsupported and outcome == "complete":
             outcome = "partial"
         listed = self._current.json(self._sources, self._signals.optimizers(), frame)
         self._write({**listed, "outcome": outcome, "failure": failure})
