@@ -1,4 +1,5 @@
-//! Two runs side by side: the page of a terminal, and the document of `--json` and the panel.
+//! Two runs side by side: the page of a terminal, the document of `--json` and the panel, and a
+//! Markdown table for a pull request.
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -97,6 +98,69 @@ pub fn page(comparison: &Comparison, runs: [&RunLabel; 2], style: Style) -> Stri
         say(&style.faint(&about));
     }
     page
+}
+
+/// Formats a comparison as Markdown, for a comment on a pull request.
+pub fn markdown(comparison: &Comparison, runs: [&RunLabel; 2]) -> String {
+    let [before, after] = runs.map(|run| escaped(&run.title()));
+    let mut text = format!("**{before} → {after}**: {}\n\n", escaped(&sides(comparison)));
+    markdown_table(&mut text, "", &headline(comparison));
+    let line_measures = comparison.lines.iter().map(|row| &row.own);
+    let lines = lines(comparison);
+    if lines.is_empty() {
+        text += &format!("{}\n\n", no_rows("lines", line_measures));
+    } else {
+        markdown_table(
+            &mut text,
+            "line (self time or memory)",
+            lines.get(..MAX_ROWS).unwrap_or(&lines),
+        );
+        if lines.len() > MAX_ROWS {
+            text += &format!("and {} more\n\n", lines.len() - MAX_ROWS);
+        }
+    }
+    let about: Vec<String> = about(comparison).iter().map(|sentence| escaped(sentence)).collect();
+    text += &format!(
+        "<details><summary>How changes are tested</summary>\n\n{}\n\n</details>\n",
+        about.join("\n")
+    );
+    text
+}
+
+fn markdown_table(text: &mut String, title: &str, rows: &[Row]) {
+    *text += &format!("| {title} | before | after | change | |\n|---|---:|---:|---:|---|\n");
+    for row in rows {
+        let verdict = match row.verdict {
+            verdict if verdict.is_change() => format!("**{}**", verdict.name()),
+            verdict => verdict.name().to_owned(),
+        };
+        let indent = if row.name.starts_with(' ') { "&emsp;" } else { "" };
+        let name = escaped(row.name.trim());
+        *text += &format!(
+            "| {indent}{name} | {} | {} | {} | {verdict} |\n",
+            row.before, row.after, row.change
+        );
+    }
+    text.push('\n');
+}
+
+/// Text as Markdown that shows it unchanged. Names come from the project.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            // A name such as @user or #12 would notify or link.
+            '@' | '#' => escaped.push_str(&format!("&#{};", u32::from(character))),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => {
+                escaped.push('\\');
+                escaped.push(character);
+            }
+            _ => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// The text for a table without rows: nothing changed, or changes are unknown.
@@ -323,6 +387,40 @@ mod tests {
             Iteration time: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
             Lines, modules and phases: the profiler covers only a few iterations, so changes are reported only above 10% with non-overlapping ranges, or above their own spread if that is larger.
             Note: both runs used the same code.
+        "#]].assert_eq(&shown);
+    }
+
+    #[test]
+    fn a_table_for_a_pull_request() {
+        let (before, mut after) = runs();
+        after.lines.iter_mut().for_each(|line| line.scope = "a|b <i>@me</i>".to_owned());
+        let name = |name: &str| RunLabel { name: name.to_owned(), ..RunLabel::default() };
+        let shown = markdown(&compare(&before, &after), [&name("base_run"), &name("head")]);
+        expect![[r#"
+            **base\_run → head**: NVIDIA H200, batch size 32, 5 timed iterations
+
+            |  | before | after | change | |
+            |---|---:|---:|---:|---|
+            | iteration | 100 ms | 130 ms | +30% | **slower** |
+            | samples | 320/s | 246/s | −23% | **slower** |
+            | peak memory | 120 MB | 170 MB | +42% | **larger** |
+            | &emsp;data | 8.0 ms | 8.0 ms | ±0% | within noise |
+            | &emsp;forward | 25 ms | 25 ms | ±0% | within noise |
+            | &emsp;backward | 40 ms | 40 ms | ±0% | within noise |
+            | &emsp;optimizer | 20.2 ms | 20.2 ms | ±0% | within noise |
+            | &emsp;other | 6.8 ms | 6.8 ms | ±0% | within noise |
+
+            | line (self time or memory) | before | after | change | |
+            |---|---:|---:|---:|---|
+            | train.py:8 a\|b &lt;i>&#64;me&lt;/i> | 50 ms | 80 ms | +60% | **slower** |
+
+            <details><summary>How changes are tested</summary>
+
+            Iteration time: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
+            Lines, modules and phases: the profiler covers only a few iterations, so changes are reported only above 10% with non-overlapping ranges, or above their own spread if that is larger.
+            Note: both runs used the same code.
+
+            </details>
         "#]].assert_eq(&shown);
     }
 

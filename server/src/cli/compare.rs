@@ -9,7 +9,7 @@ use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::base::units;
 use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::compare::run::{InvalidRun, Run};
-use ridgeline_analysis::present::compare::{RunLabel, document, page};
+use ridgeline_analysis::present::compare::{RunLabel, document, markdown, page};
 use ridgeline_analysis::present::panel::RunRecord;
 use ridgeline_analysis::present::terminal::Style;
 
@@ -53,7 +53,10 @@ pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure
     if let Some(file) = &args.json {
         output_file::write(&document(&comparison, runs), file)?;
     }
-    if output_file::is_stdout(args.json.as_deref()) {
+    if let Some(file) = &args.markdown {
+        output_file::write_text(&markdown(&comparison, runs), file)?;
+    }
+    if [&args.json, &args.markdown].iter().any(|file| output_file::is_stdout(file.as_deref())) {
         return Ok(());
     }
     let style = Style { color: terminal.colors(), width: terminal.width() };

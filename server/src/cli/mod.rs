@@ -307,6 +307,10 @@ struct CompareArgs {
     /// Write the comparison as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the comparison as Markdown to this file (`-` for standard output), for a comment on a
+    /// pull request.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::exit::Failure;
 use crate::store::write_atomic;
 
-/// Whether JSON goes to standard output, which then contains nothing else.
+/// Whether the document goes to standard output, which then contains nothing else.
 pub(super) fn is_stdout(file: Option<&Path>) -> bool {
     file == Some(Path::new("-"))
 }
@@ -49,16 +49,25 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes `value` to `file`, or to standard output for `-`.
+/// Writes `value` as JSON to `file`, or to standard output for `-`.
 pub(super) fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Failure> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}"), ""))?;
     bytes.push(b'\n');
+    write_bytes(&bytes, file)
+}
+
+/// Writes a text to `file`, or to standard output for `-`.
+pub(super) fn write_text(text: &str, file: &Path) -> Result<(), Failure> {
+    write_bytes(text.as_bytes(), file)
+}
+
+fn write_bytes(bytes: &[u8], file: &Path) -> Result<(), Failure> {
     if is_stdout(Some(file)) {
         let mut out = std::io::stdout().lock();
-        return out.write_all(&bytes).and_then(|()| out.flush()).map_err(Failure::output);
+        return out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::output);
     }
-    save(file, &bytes)
+    save(file, bytes)
 }
 
 /// Writes a file atomically. Anything but a regular file, such as `/dev/stdout` or a named pipe,
