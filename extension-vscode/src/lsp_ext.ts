@@ -113,8 +113,10 @@ export const OPTIMIZATIONS: Record<string, string> = {
   "foreach-optimizer": "Use the foreach optimizer (foreach=True)",
   "zero-grad-none": "Set gradients to None instead of zero",
   compile: "Compile the model (torch.compile)",
+  "cuda-graphs": "Compile the model into CUDA graphs (reduce-overhead)",
   "channels-last": "Use channels_last memory format",
   recompute: "Recompute activations in the backward pass (checkpoint)",
+  offload: "Offload saved activations to host memory (save_on_cpu)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
 };

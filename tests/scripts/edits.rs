@@ -27,9 +27,13 @@ const NO_BLOCKS: (&str, &str) = ("recompute", "no repeated blocks");
 const NO_WORKERS: (&str, &str) = ("loader-workers", "no DataLoader");
 const NO_PINNING: (&str, &str) = ("pinned-memory", "no DataLoader");
 
+const ACCUMULATES: (&str, &str) = ("cuda-graphs", "train.py:");
+const SEVERAL_STEPS: (&str, &str) =
+    ("cuda-graphs", "the program calls backward() in several places");
+
 const DEMOS: [Demo; 7] = [
-    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_IMAGES] },
-    Demo { folder: "dcgan", script: "train.py", refused: &[IS_NONE, NO_BLOCKS] },
+    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_IMAGES, ACCUMULATES] },
+    Demo { folder: "dcgan", script: "train.py", refused: &[IS_NONE, NO_BLOCKS, SEVERAL_STEPS] },
     Demo {
         folder: "gpt",
         script: "train.py",
@@ -167,14 +171,15 @@ fn check(demo: &Demo, kinds: &[EditKind]) {
     trains(&texts, demo.script, &about);
 }
 
-/// The edits in two groups, because a run takes seconds and the edits of each group are compatible.
-const FIRST: [EditKind; 6] = [
+/// The edits in groups, because a run takes seconds and the edits of each group are compatible.
+const FIRST: [EditKind; 7] = [
     EditKind::AutocastBFloat16,
     EditKind::FusedOptimizer,
     EditKind::Tf32,
     EditKind::Checkpoint,
     EditKind::LoaderWorkers,
     EditKind::ZeroGradToNone,
+    EditKind::CudaGraphs,
 ];
 const SECOND: [EditKind; 5] = [
     EditKind::AutocastFloat16,
@@ -183,20 +188,21 @@ const SECOND: [EditKind; 5] = [
     EditKind::PinnedMemory,
     EditKind::Compile,
 ];
+const THIRD: [EditKind; 1] = [EditKind::Offload];
 
 #[test]
-fn the_two_halves_cover_all_edits() {
-    let all: Vec<EditKind> = FIRST.into_iter().chain(SECOND).collect();
+fn the_groups_cover_all_edits() {
+    let all: Vec<EditKind> = FIRST.into_iter().chain(SECOND).chain(THIRD).collect();
     assert!(EditKind::ALL.iter().all(|kind| all.contains(kind)));
 }
 
 #[test]
-fn every_demo_trains_with_the_first_half() {
+fn every_demo_trains_with_the_first_group() {
     DEMOS.iter().for_each(|demo| check(demo, &FIRST));
 }
 
 #[test]
-fn every_demo_trains_with_the_second_half() {
+fn every_demo_trains_with_the_second_group() {
     DEMOS.iter().for_each(|demo| check(demo, &SECOND));
 }
 
@@ -222,4 +228,9 @@ for step in range(100):
     assert!(edit(&mut texts, &demo, EditKind::ZeroGradToNone));
     assert!(texts["train.py"].contains("extra.grad = None"));
     trains(&texts, "train.py", "zero-grad-none");
+}
+
+#[test]
+fn every_demo_trains_with_the_third_group() {
+    DEMOS.iter().for_each(|demo| check(demo, &THIRD));
 }

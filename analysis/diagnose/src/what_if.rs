@@ -15,6 +15,8 @@ use ridgeline_profile::FileId;
 /// Optimizations that only need the recording, so they also work for a GPU that is not in the
 /// device table.
 const DEVICE_INDEPENDENT: [&str; 2] = ["loader-workers", "cuda-graphs"];
+/// Counted without what the device decides: findings about launches do not include the gains of compilation.
+const LAUNCHES: &str = "cuda-graphs";
 
 /// A GPU that is not in the device table.
 static UNKNOWN_GPU: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
@@ -73,6 +75,9 @@ impl<'a> Evidence<'a> {
     /// Like [`Evidence::facts`], but also with an unknown GPU if the optimization does not need the
     /// device.
     pub(crate) fn facts_for(&self, optimization: &str) -> Option<Facts<'a>> {
+        if optimization == LAUNCHES {
+            return Some(self.facts_on(&UNKNOWN_GPU));
+        }
         let unknown = DEVICE_INDEPENDENT.contains(&optimization).then(|| &*UNKNOWN_GPU);
         Some(self.facts_on(self.device().or(unknown)?))
     }

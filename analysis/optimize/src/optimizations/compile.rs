@@ -18,11 +18,11 @@ use ridgeline_graph::memory::BlockKind;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::Operator;
 use ridgeline_operators::range::Range;
-use ridgeline_profile::Phase;
+use ridgeline_profile::{FileId, Phase};
 
 /// Time to check the guards of a compiled region and enter it, in each pass, in nanoseconds:
 /// assumed, tens of microseconds on a current CPU.
-const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 };
+pub(super) const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 };
 /// Remaining share of the host time of a call that is not fused: it bypasses the dispatcher and
 /// autograd. Assumed.
 const REMAINING_CALL_SHARE: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
@@ -52,24 +52,7 @@ impl Optimization for Compile {
         if is_compiled(graph, facts) {
             return Err("the model is already compiled".to_owned());
         }
-        let calls = calls(graph);
-        // Without modules, the model's share of the forward pass is unknown.
-        let knows_modules = calls.iter().any(|call| call.module.is_some());
-        let calls_of = |phase: Phase| -> Vec<&Call> {
-            let is_inside =
-                |call: &&Call| call.phase == phase && (call.module.is_some() || !knows_modules);
-            calls.iter().filter(is_inside).collect()
-        };
-        let passes = [calls_of(Phase::Forward), calls_of(Phase::Backward)];
-        if passes.iter().all(Vec::is_empty) {
-            return Err("the recording has no operator shapes".to_owned());
-        }
-        let region: Vec<&Call> = passes.iter().flatten().copied().collect();
-        let lines = lines::of_calls(graph, region.iter().copied());
-        for pass in passes.iter().filter(|pass| !pass.is_empty()) {
-            fuse(graph, facts, pass, bound);
-            reduce_host_time(graph, pass, knows_modules, bound);
-        }
+        let lines = compile_model(graph, facts, bound)?;
         let notes = vec![
             "compilation slows down the first iterations, and happens again for new shapes"
                 .to_owned(),
@@ -82,11 +65,41 @@ impl Optimization for Compile {
     }
 
     fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
-        !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
+        !["batch-norm", "layer-fusion", "compile", "cuda-graphs"].contains(&other.name())
     }
 }
 
-fn is_compiled(graph: &Graph, facts: &Facts<'_>) -> bool {
+/// Compiles the model's forward and backward pass. Returns their lines.
+///
+/// # Errors
+/// Fails if the recording has no operators of the model.
+pub(super) fn compile_model(
+    graph: &mut Graph,
+    facts: &Facts<'_>,
+    bound: Bound,
+) -> Result<Vec<(FileId, u32)>, String> {
+    let calls = calls(graph);
+    // Without modules, the model's share of the forward pass is unknown.
+    let knows_modules = calls.iter().any(|call| call.module.is_some());
+    let calls_of = |phase: Phase| -> Vec<&Call> {
+        let is_inside =
+            |call: &&Call| call.phase == phase && (call.module.is_some() || !knows_modules);
+        calls.iter().filter(is_inside).collect()
+    };
+    let passes = [calls_of(Phase::Forward), calls_of(Phase::Backward)];
+    if passes.iter().all(Vec::is_empty) {
+        return Err("the recording has no operator shapes".to_owned());
+    }
+    let region: Vec<&Call> = passes.iter().flatten().copied().collect();
+    let lines = lines::of_calls(graph, region.iter().copied());
+    for pass in passes.iter().filter(|pass| !pass.is_empty()) {
+        fuse(graph, facts, pass, bound);
+        reduce_host_time(graph, pass, knows_modules, bound);
+    }
+    Ok(lines)
+}
+
+pub(super) fn is_compiled(graph: &Graph, facts: &Facts<'_>) -> bool {
     facts.manifest.is_some_and(|manifest| !manifest.compiled.is_empty())
         || graph.names.iter().any(|name| name.starts_with("triton_"))
 }

@@ -11,21 +11,31 @@ use super::layout::Layout;
 use super::models::{Models, keeps_states};
 use super::origins::{Origin, origins};
 use super::program::{Program, Scope};
-use super::syntax::callee;
+use super::syntax::{callee, written};
 
 /// Adds `model = torch.compile(model)` after the model's last assignment.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
     check_not_compiled(program)?;
+    compile(program, edits, "")
+}
+
+/// Compiles the model with these arguments of `torch.compile`.
+pub(super) fn compile<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    arguments: &str,
+) -> Result<(), Refusal> {
+    let more = if arguments.is_empty() { String::new() } else { format!(", {arguments}") };
     let origins = model_origins(program)?;
     for origin in origins {
         match origin {
             Origin::Assigned { module, statement, variable, .. } => {
                 // `torch.compile` renames parameters, which would break existing checkpoints.
                 let line = if keeps_states(program) {
-                    format!("{variable}.compile()")
+                    format!("{variable}.compile({arguments})")
                 } else {
                     let torch = imports::torch(edits, module, program.module(module));
-                    format!("{variable} = {torch}.compile({variable})")
+                    format!("{variable} = {torch}.compile({variable}{more})")
                 };
                 let last = last_setup_statement(program, module, statement, &variable);
                 edits.after(module, last, &[line]);
@@ -33,7 +43,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
             Origin::Expression { module, value } => {
                 let torch = imports::torch(edits, module, program.module(module));
                 edits.insert(module, value.start_byte(), format!("{torch}.compile("));
-                edits.insert(module, value.end_byte(), ")");
+                edits.insert(module, value.end_byte(), format!("{more})"));
             }
         }
     }
@@ -66,33 +76,84 @@ fn last_setup_statement<'a>(
 }
 
 fn check_not_compiled(program: &Program<'_>) -> Result<(), Refusal> {
+    check_not_scripted(program)?;
+    first_compiled(program).map_or(Ok(()), |(module, at)| {
+        Err(Refusal::done(format!("{} is already compiled", program.at(module, at))))
+    })
+}
+
+/// Returns the module and the offset of the first place that compiles something.
+pub(super) fn first_compiled(program: &Program<'_>) -> Option<(usize, usize)> {
+    let calls = compiling_calls(program).into_iter();
+    let calls = calls.map(|(module, call)| (module, call.start_byte()));
+    calls.chain(compiling_decorators(program)).next()
+}
+
+fn check_not_scripted(program: &Program<'_>) -> Result<(), Refusal> {
+    let scripted = program
+        .calls()
+        .find(|(module, call)| program.called(*module, call).starts_with("torch.jit."));
+    scripted.map_or(Ok(()), |(module, call)| {
+        let why = "runs the model with TorchScript, which torch.compile does not support";
+        Err(program.refuse(module, call.span.start, why))
+    })
+}
+
+/// Returns the calls that compile the model of the program.
+///
+/// # Errors
+/// Fails if something else is compiled, or the model in a way that has no arguments.
+pub(super) fn compiled_models<'a>(
+    program: &Program<'a>,
+) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
+    check_not_scripted(program)?;
+    if let Some((module, at)) = compiling_decorators(program).first() {
+        let why = "compiles with a decorator: set the mode there";
+        return Err(program.refuse(*module, *at, why));
+    }
     let models = Models::of(program);
-    for (module, call) in program.calls() {
-        let qualified = program.called(module, call);
+    let calls = compiling_calls(program);
+    for (module, call) in &calls {
+        let text = program.module(*module);
+        let is_method = !program.absolute(*module, &callee(text, *call)).starts_with("torch.");
+        let first =
+            program.arguments(*module, *call).and_then(|one| one.positional.first().copied());
+        let compiles_model = first.is_some_and(|first| models.is_one(&written(text, first)));
+        let makes_model = || {
+            let target = text.assignments.iter().find(|one| one.value == call.byte_range());
+            target.is_some_and(|one| models.is_one(&one.target))
+        };
+        if !(is_method || compiles_model || makes_model()) {
+            let why = "compiles something other than the model";
+            return Err(program.refuse(*module, call.start_byte(), why));
+        }
+    }
+    Ok(calls)
+}
+
+/// Returns the calls of `torch.compile` and of a model's `compile` method.
+fn compiling_calls<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
+    let models = Models::of(program);
+    let calls = program.calls().filter(|(module, call)| {
         let is_model_method =
             call.callee.strip_suffix(".compile").is_some_and(|object| models.is_one(object));
-        if qualified == "torch.compile" || is_model_method {
-            let at = program.at(module, call.span.start);
-            return Err(Refusal::done(format!("{at} is already compiled")));
-        }
-        if qualified.starts_with("torch.jit.") {
-            let why = "runs the model with TorchScript, which torch.compile does not support";
-            return Err(program.refuse(module, call.span.start, why));
-        }
-    }
+        is_model_method || program.called(*module, call) == "torch.compile"
+    });
+    calls.filter_map(|(module, call)| Some((module, program.node(module, call)?))).collect()
+}
+
+/// Returns the modules and offsets of decorators that compile a function.
+fn compiling_decorators(program: &Program<'_>) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
-        for function in &text.functions {
-            let decorated = function.decorators.iter().find(|one| {
-                let name = text.text(one).split('(').next().unwrap_or_default();
-                program.absolute(module, name.trim()) == "torch.compile"
-            });
-            if let Some(decorated) = decorated {
-                let at = program.at(module, decorated.start);
-                return Err(Refusal::done(format!("{at} is already compiled")));
-            }
-        }
+        let decorators = text.functions.iter().flat_map(|function| &function.decorators);
+        let compiling = decorators.filter(|one| {
+            let name = text.text(one).split('(').next().unwrap_or_default();
+            program.absolute(module, name.trim()) == "torch.compile"
+        });
+        found.extend(compiling.map(|one| (module, one.start)));
     }
-    Ok(())
+    found
 }
 
 /// A model call in the training step, with its scope and variable.

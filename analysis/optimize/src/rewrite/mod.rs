@@ -8,6 +8,7 @@ mod autocast;
 mod channels_last;
 mod checkpoint;
 mod compile;
+mod cuda_graphs;
 mod devices;
 mod edits;
 pub mod fixes;
@@ -17,8 +18,10 @@ mod imports;
 mod layout;
 pub mod loader;
 pub mod models;
+mod offload;
 pub mod optimizers;
 mod origins;
+mod outputs;
 pub mod pinned_memory;
 pub mod program;
 mod scaler;
@@ -50,10 +53,14 @@ pub enum EditKind {
     ZeroGradToNone,
     /// `model = torch.compile(model)`.
     Compile,
+    /// `model = torch.compile(model, mode="reduce-overhead")`.
+    CudaGraphs,
     /// `memory_format=torch.channels_last` for the model and its input.
     ChannelsLast,
     /// `torch.utils.checkpoint` around calls of modules.
     Checkpoint,
+    /// `torch.autograd.graph.save_on_cpu` around the calls of the model.
+    Offload,
     /// `num_workers` and `persistent_workers` of the loader.
     LoaderWorkers,
     /// `pin_memory` of the loader, and non-blocking copies.
@@ -83,11 +90,18 @@ pub enum EditKind {
 impl EditKind {
     /// Whether the edit has no effect when training on a CPU.
     pub fn needs_gpu(self) -> bool {
-        matches!(self, EditKind::Tf32 | EditKind::PinnedMemory | EditKind::AutocastFloat16)
+        matches!(
+            self,
+            EditKind::Tf32
+                | EditKind::PinnedMemory
+                | EditKind::AutocastFloat16
+                | EditKind::CudaGraphs
+                | EditKind::Offload
+        )
     }
 
     /// The edits that apply an optimization predicted by a what-if.
-    pub const ALL: [EditKind; 11] = [
+    pub const ALL: [EditKind; 13] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
         EditKind::Tf32,
@@ -95,8 +109,10 @@ impl EditKind {
         EditKind::ForeachOptimizer,
         EditKind::ZeroGradToNone,
         EditKind::Compile,
+        EditKind::CudaGraphs,
         EditKind::ChannelsLast,
         EditKind::Checkpoint,
+        EditKind::Offload,
         EditKind::LoaderWorkers,
         EditKind::PinnedMemory,
     ];
@@ -131,8 +147,10 @@ impl EditKind {
             EditKind::ForeachOptimizer => "foreach-optimizer",
             EditKind::ZeroGradToNone => "zero-grad-none",
             EditKind::Compile => "compile",
+            EditKind::CudaGraphs => "cuda-graphs",
             EditKind::ChannelsLast => "channels-last",
             EditKind::Checkpoint => "recompute",
+            EditKind::Offload => "offload",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
             EditKind::DetachAccumulated => "detach-accumulated",
@@ -161,8 +179,10 @@ impl EditKind {
             EditKind::ForeachOptimizer => "Use the foreach optimizer (foreach=True)",
             EditKind::ZeroGradToNone => "Set gradients to None instead of zero",
             EditKind::Compile => "Compile the model (torch.compile)",
+            EditKind::CudaGraphs => "Compile the model into CUDA graphs (reduce-overhead)",
             EditKind::ChannelsLast => "Use channels_last memory format",
             EditKind::Checkpoint => "Recompute activations in the backward pass (checkpoint)",
+            EditKind::Offload => "Offload saved activations to host memory (save_on_cpu)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
             EditKind::DetachAccumulated => "Accumulate the loss without its graph (detach)",
@@ -300,8 +320,10 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::ForeachOptimizer => optimizers::foreach(program, edits),
         EditKind::ZeroGradToNone => zero_grad::rewrite(program, edits),
         EditKind::Compile => compile::rewrite(program, edits),
+        EditKind::CudaGraphs => cuda_graphs::rewrite(program, edits),
         EditKind::ChannelsLast => channels_last::rewrite(program, edits),
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
+        EditKind::Offload => offload::rewrite(program, edits),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
         _ => fixes::rewrite(program, edits, request.kind, request.lines),

@@ -10,12 +10,14 @@ use ridgeline_python::SourceIndex;
 use ridgeline_python::semantics::parts::notebook_of;
 use ridgeline_python::syntax::cell_magics::python_of_cell;
 
+mod cuda_graphs;
 mod demos;
 mod fixes;
 mod half;
 mod layers;
 mod models;
 mod notebooks;
+mod offload;
 mod refusals;
 mod small;
 mod validation;
