@@ -246,7 +246,7 @@ _GRAPHS: Replacements = {
     "train.py": [
         _after(
             "    model = GPT(config).to(device)",
-            '    model = torch.compile(model, backend="cudagraphs")',
+            '    model = torch.compile(model, mode="reduce-overhead")',
         )
     ]
 }
