@@ -199,6 +199,23 @@ def test_program_that_sets_trace_function() -> None:
     assert [event for event in recording.events() if event[1] == "LINE"]
 
 
+def test_program_that_freezes_the_clock() -> None:
+    recording = record(
+        TRAIN
+        + """
+    import time
+    for name in ("time", "monotonic", "perf_counter", "thread_time"):
+        setattr(time, name, lambda: 0.0)
+        setattr(time, name + "_ns", lambda: 0)
+    while True:
+        iterate()
+    """
+    )
+    assert recording.outcome == "complete", recording.printed
+    iterations = recording.manifest["iterations"]
+    assert all(time_ns > 0 for time_ns in iterations["timed_ns"])
+
+
 def test_threads_that_compute_during_training() -> None:
     recording = record(
         TRAIN

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import sys
-import time
+from time import monotonic, sleep
 from typing import Any
 
 from ..program.sources import UserCode
@@ -50,10 +50,10 @@ def request_stack(process: int | None, out: str) -> None:
     path = os.path.join(out, _FILE_NAME)
     with contextlib.suppress(OSError):
         os.kill(process, _PLACE_SIGNAL)
-        end = time.monotonic() + _MAX_WAIT_SECONDS
-        while os.path.getsize(path) == 0 and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.01)  # The stack is written piece by piece.
+        end = monotonic() + _MAX_WAIT_SECONDS
+        while os.path.getsize(path) == 0 and monotonic() < end:
+            sleep(0.01)
+        sleep(0.01)  # The stack is written piece by piece.
 
 
 def take(spec: RunSpec) -> tuple[list[dict[str, Any]], str | None]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import types
 from collections.abc import Callable
+from time import monotonic_ns, time_ns
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class IterationTracker:
         signals: tuple[int, int] | None = None,
     ) -> None:
         self.host = host
-        self.began_ns = time.time_ns()
+        self.began_ns = time_ns()
         self.notes = Notes(measured_by)
         self.guard = HookGuard(self.notes)
         user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
@@ -104,7 +104,7 @@ class IterationTracker:
 
     def _wait_for_training(self) -> None:
         """Decides how long module calls alone do not determine the iterations."""
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         if self._first_call_ns is None:
             self._first_call_ns = now_ns
             self.sources.read_texts(self.began_ns)
@@ -127,7 +127,7 @@ class IterationTracker:
         """Continues in a forked child of the program."""
         self.guard.process = os.getpid()
         self.host = host
-        self.began_ns = time.time_ns()
+        self.began_ns = time_ns()
         self._first_call_ns = None
         self.signals.forget_thread()
         self.reset()

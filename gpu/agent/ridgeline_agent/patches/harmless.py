@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable
+from time import time_ns
 from typing import Any, Protocol, TypeVar
 
 _MAX_NOTES = 50
@@ -79,7 +79,7 @@ def harmless(method: _Method) -> _Method:
         if guard.is_inert or os.getpid() != guard.process:
             return None
         log = guard.log
-        began_ns = 0 if log is None else time.time_ns()
+        began_ns = 0 if log is None else time_ns()
         try:
             return method(self, *args)
         except Exception as error:

@@ -11,8 +11,8 @@ import contextlib
 import json
 import os
 import shutil
-import time
 from dataclasses import asdict, dataclass
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from ..system.private_files import private
@@ -186,9 +186,9 @@ class ChildHost:
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
         """See host.Host. The supervisor ends all processes of the run."""
         self.ended(outcome, message)
-        end = time.monotonic() + _MAX_WAIT_SECONDS
-        while self.is_recorded and time.monotonic() < end:
-            time.sleep(0.05)
+        end = monotonic() + _MAX_WAIT_SECONDS
+        while self.is_recorded and monotonic() < end:
+            sleep(0.05)
         os._exit(0)
 
     def _write(self) -> None:

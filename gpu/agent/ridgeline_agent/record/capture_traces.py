@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
+from time import time_ns
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ class CaptureTraces:
         start_kineto(on_cuda=True, memory=False)
         self._number = number
         self.is_on = True
-        self._began_ns = time.time_ns()
+        self._began_ns = time_ns()
         return True
 
     def end(self) -> None:
@@ -67,14 +67,14 @@ class CaptureTraces:
             return
         self.is_on = False
         results = torch._C._autograd._disable_profiler()
-        ended_ns = time.time_ns()
+        ended_ns = time_ns()
         # Read immediately, because Kineto's results point into buffers that its next start reuses.
         events = _events(results, os.path.join(self._folder, "capture.json"))
         self._done[self._number] = (self._began_ns, ended_ns, events)
 
     def replayed(self, began_ns: int, number: int | None) -> None:
         """A graph was replayed in a profiled iteration."""
-        self._replays.append((began_ns, time.time_ns(), number))
+        self._replays.append((began_ns, time_ns(), number))
 
     def forget_replays(self) -> None:
         """Forgets the replays, because the profiled iterations are discarded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from time import time_ns
 from typing import Any
 
 import torch
@@ -83,7 +83,7 @@ class GraphCaptures:
         # The profiler identifies a launch's thread by the operators that run on it.
         operator: Any = torch._C._profiler._RecordFunctionFast("CUDAGraph.replay")
         operator.__enter__()
-        return operator, time.time_ns()
+        return operator, time_ns()
 
     @harmless
     def replayed(self, capture: Capture | None, started_replay: Any) -> None:

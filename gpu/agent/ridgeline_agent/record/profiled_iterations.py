@@ -8,9 +8,9 @@ import collections
 import contextlib
 import os
 import sys
-import time
 import types
 from collections.abc import Callable
+from time import time_ns
 from typing import Any
 
 import torch
@@ -202,14 +202,14 @@ class ProfiledIterations:
     def _open_window(self) -> None:
         self._first_record = self.log.position()
         self.log.add(line_clock.ITERATION, len(self.windows))
-        self._guard.iteration_began_ns = time.time_ns()
+        self._guard.iteration_began_ns = time_ns()
 
     def _close_window(self, frame: types.FrameType, last: bool) -> None:
         on = self._program.device
         if on.type == "cuda":
             # So that all kernels of an iteration are inside of its window.
             device.synchronize()
-        self.windows.append((self._guard.iteration_began_ns, time.time_ns()))
+        self.windows.append((self._guard.iteration_began_ns, time_ns()))
         # The wait and the reading of texts were not the program's. After the last iteration,
         # nothing else marks that time.
         self.log.recorder_ran(self.signal_ns)

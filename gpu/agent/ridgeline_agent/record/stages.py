@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import sys
-import time
 import types
 from collections.abc import Callable
+from time import perf_counter_ns, time_ns
 
 import torch
 
@@ -109,8 +109,8 @@ class Stages:
 
     def decide(self, verdict: Verdict, frame: types.FrameType) -> None:
         """Acts on a signal of the iterations and its meaning."""
-        now_ns = time.perf_counter_ns()
-        self._profiled.signal_ns = time.time_ns()
+        now_ns = perf_counter_ns()
+        self._profiled.signal_ns = time_ns()
         try:
             self._advance(verdict, frame, now_ns)
         except Exception as error:
@@ -209,7 +209,7 @@ class Stages:
         wanted = self._spec.iterations.warmup
         self.warmed_up += 1
         self.progress(min(self.warmed_up, wanted), wanted)
-        before_ns, self._warmed_up_ns = self._warmed_up_ns, time.perf_counter_ns()
+        before_ns, self._warmed_up_ns = self._warmed_up_ns, perf_counter_ns()
         if self.warmed_up >= wanted and before_ns is not None:
             self._keep_to_limit((self._warmed_up_ns - before_ns) / 1e9)
         if self.warmed_up >= wanted and self._awaits_children():
@@ -253,13 +253,13 @@ class Stages:
         """Whether the iterations so far may be the warm-up of a future capture."""
         boundaries = self._tracker.boundaries
         if boundaries == 1:
-            self._first_boundary_ns = time.perf_counter_ns()
+            self._first_boundary_ns = perf_counter_ns()
         mentions = self._tracker.sources.mention
         if not torch.cuda.is_initialized() or not mentions(MENTIONS_CAPTURE):
             return False
         if torch.cuda.current_stream() != torch.cuda.default_stream():
             return boundaries < _MAX_ON_SIDE_STREAM
-        took_ns = time.perf_counter_ns() - self._first_boundary_ns
+        took_ns = perf_counter_ns() - self._first_boundary_ns
         is_early = boundaries < _MAX_BEFORE_CAPTURE and took_ns < _MAX_BEFORE_CAPTURE_NS
         return self._program.graphs.count == 0 and is_early
 

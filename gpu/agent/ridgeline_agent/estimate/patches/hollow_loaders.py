@@ -10,8 +10,8 @@ Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 import torch
@@ -89,7 +89,7 @@ class HollowLoaders:
 
     def _first(self, loader: Any, recorded: dict[str, Any] | None) -> Any:
         dataset, collate = loader.dataset, loader.collate_fn
-        began = time.monotonic()
+        began = monotonic()
         if loader.batch_sampler is None:
             return collate(dataset[next(iter(loader.sampler))])
         indices = _indices(loader)
@@ -97,7 +97,7 @@ class HollowLoaders:
             samples = [dataset[indices[0]]]
             if collate is not default_collate:
                 for index in indices[1:]:
-                    if time.monotonic() - began > _SECONDS_FOR_SAMPLES:
+                    if monotonic() - began > _SECONDS_FOR_SAMPLES:
                         if recorded is not None and recorded["batch"] is not None:
                             return self._from(recorded, loader)
                         self._note("a batch is estimated from part of its samples")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Collection
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ class GpuState:
 
     def query(self, now_ns: int | None = None) -> None:
         """Queries the clock, unless that was done recently."""
-        now_ns = time.perf_counter_ns() if now_ns is None else now_ns
+        now_ns = perf_counter_ns() if now_ns is None else now_ns
         recently = self._queried_ns and now_ns - self._queried_ns < _INTERVAL_NS
         if recently or len(self._clocks) >= _MAX_QUERIES:
             return

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing import process as processes
 from multiprocessing import spawn
+from time import monotonic_ns
 from typing import Any, Protocol
 
 from ...protocol import trainer_state
@@ -124,7 +124,7 @@ class ChildProcesses:
                     self._let_pass += 1
                     return False
             self._is_ours = self.host.is_recorded = trainer_state.claim(self._spec.out)
-            self._claimed_ns = time.monotonic_ns()
+            self._claimed_ns = monotonic_ns()
         return self._is_ours
 
     def awaits_others(self) -> bool:
@@ -133,7 +133,7 @@ class ChildProcesses:
         """
         if not self.is_child or self._spec.iterations.signals is not None:
             return False
-        since_ns = time.monotonic_ns() - self._claimed_ns
+        since_ns = monotonic_ns() - self._claimed_ns
         if since_ns >= _MAX_WAIT_NS:
             return False
         return since_ns < _MIN_WAIT_NS or trainer_state.may_train(self._spec.out)

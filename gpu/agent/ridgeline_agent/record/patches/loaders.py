@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import time
 import types
 import weakref
 from collections.abc import Mapping
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ class LoaderTimes:
 
         @functools.wraps(original_iter)
         def __iter__(self: Any) -> Any:
-            began_ns = time.perf_counter_ns()
+            began_ns = perf_counter_ns()
             iterator = original_iter(self)
             with contextlib.suppress(Exception):
                 pass_began(self, iterator, began_ns)
@@ -116,13 +116,13 @@ class LoaderTimes:
 
     def begins(self) -> None:
         """A batch is requested from a loader."""
-        self._began_ns = time.perf_counter_ns()
-        self._began_cpu_ns = time.thread_time_ns()
+        self._began_ns = perf_counter_ns()
+        self._began_cpu_ns = thread_time_ns()
 
     def ends(self) -> None:
         """The loader returned a batch, or had none left."""
-        self._took_cpu_ns = time.thread_time_ns() - self._began_cpu_ns
-        self._took_ns = time.perf_counter_ns() - self._began_ns
+        self._took_cpu_ns = thread_time_ns() - self._began_cpu_ns
+        self._took_ns = perf_counter_ns() - self._began_ns
 
     def loaded(self, loader: Any, timed: bool, batch: object = None) -> None:
         """The batch is from this loader; `timed` if the iteration is timed without a profiler."""
@@ -139,7 +139,7 @@ class LoaderTimes:
         passes = self._passes.get(id(dataset))
         if passes is not None:
             if passes.began_ns is not None and len(passes.first_batch_ns) < _MAX_PASSES:
-                passes.first_batch_ns.append(time.perf_counter_ns() - passes.began_ns)
+                passes.first_batch_ns.append(perf_counter_ns() - passes.began_ns)
             passes.began_ns = None
             if len(passes.shapes) < _MAX_SHAPES:
                 passes.shapes.add(_shape(batch))
@@ -148,7 +148,7 @@ class LoaderTimes:
         """The loader has no more batches. Workers that are not persistent end in that time."""
         passes = self._passes.get(id(getattr(loader, "_dataset", None)))
         if passes is not None and len(passes.end_ns) < _MAX_PASSES:
-            passes.end_ns.append(time.perf_counter_ns() - self._began_ns)
+            passes.end_ns.append(perf_counter_ns() - self._began_ns)
 
     def forget_times(self) -> None:
         """Discards the times, because the timing restarts."""

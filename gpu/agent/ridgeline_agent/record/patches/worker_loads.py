@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import mmap
 import struct
-import time
+from time import perf_counter_ns
 from typing import Any
 
 from torch.utils import data
@@ -66,9 +66,9 @@ class WorkerLoads:
             known = shared.get(id(self.dataset)) if worker is not None else None
             if known is None or not 0 <= worker.id < _MAX_WORKERS:
                 return original(self, index)
-            began_ns = time.perf_counter_ns()
+            began_ns = perf_counter_ns()
             batch = original(self, index)
-            took_ns = time.perf_counter_ns() - began_ns
+            took_ns = perf_counter_ns() - began_ns
             # The first batch still uses memory pages that were shared with the parent.
             if getattr(self, "_has_loaded", False):
                 at = worker.id * _SLOT.size
