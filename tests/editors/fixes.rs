@@ -8,14 +8,18 @@ use crate::editors::terminal::{Screen, Terminal};
 /// An editor that shows findings at the end of their lines and applies edits.
 pub(super) trait FixesFindings: Editor {
     /// Applies the code action with this title at the cursor's line.
-    fn quick_fix(&self, terminal: &Terminal, title: &str);
+    fn quick_fix(&self, terminal: &Terminal, title: &str) {
+        self.quick_fix_among(terminal, title, title);
+    }
+    /// The same, once the list shows another action, too.
+    fn quick_fix_among(&self, terminal: &Terminal, title: &str, other: &str);
 }
 
-const PROJECT: &str = "demo-projects/planted/anomaly-detection/faulty";
-const FAULT: &str = "set_detect_anomaly(True)";
-const FOUND: &str = "Anomaly detection is enabled";
-const FIX: &str = "Ridgeline: disable anomaly detection";
-const STEP: &str = "optimizer.step()";
+pub(super) const PROJECT: &str = "demo-projects/planted/anomaly-detection/faulty";
+pub(super) const FAULT: &str = "set_detect_anomaly(True)";
+pub(super) const FOUND: &str = "Anomaly detection is enabled";
+pub(super) const FIX: &str = "Ridgeline: disable anomaly detection";
+pub(super) const STEP: &str = "optimizer.step()";
 
 /// Opens a program with a problem, sees the finding without a run, allows a run and sees the cost,
 /// applies the fix, and sees that the finding is gone after the next run.

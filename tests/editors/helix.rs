@@ -155,9 +155,10 @@ impl Editor for Helix {
 }
 
 impl FixesFindings for Helix {
-    fn quick_fix(&self, terminal: &Terminal, title: &str) {
+    fn quick_fix_among(&self, terminal: &Terminal, title: &str, other: &str) {
         terminal.press(&["Space", "a"]);
-        let choice = terminal.wait_for(title);
+        let choice =
+            terminal.wait_until("the actions", |screen| screen.shows(title) && screen.shows(other));
         terminal.keep("11-fixes", &choice);
         // It is the first entry and already selected.
         terminal.press(&["Enter"]);

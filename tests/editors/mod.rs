@@ -13,6 +13,7 @@ mod helix;
 mod installed;
 mod journey;
 mod neovim;
+mod other_servers;
 mod panel;
 mod picture;
 mod sandbox;
