@@ -192,9 +192,9 @@ impl Documents {
     }
 
     /// Changes the file of a text that is open.
-    pub(crate) fn set_real(&mut self, id: &DocumentId, real: &Path) {
+    pub(crate) fn set_real(&mut self, id: &DocumentId, real: Option<&Path>) {
         if let Some(document) = self.open.get_mut(id) {
-            document.real = Some(real.to_owned());
+            document.real = real.map(Path::to_owned);
         }
     }
 

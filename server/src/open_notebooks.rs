@@ -51,14 +51,15 @@ impl OpenNotebooks {
         }
     }
 
-    /// Replaces a part of a notebook's cells. A part beyond its end is added there.
-    fn splice(&mut self, uri: &str, start: usize, deleted: usize, cells: Vec<Cell>) {
-        if let Some(notebook) = self.open.get_mut(uri) {
-            let start = start.min(notebook.cells.len());
-            let end = start.saturating_add(deleted).min(notebook.cells.len());
-            notebook.cells.splice(start..end, cells);
-            notebook.cells.truncate(LIMIT);
-        }
+    /// Replaces a part of a notebook's cells. A part beyond its end is added there. Returns the
+    /// replaced cells.
+    fn splice(&mut self, uri: &str, start: usize, deleted: usize, cells: Vec<Cell>) -> Vec<Cell> {
+        let Some(notebook) = self.open.get_mut(uri) else { return Vec::new() };
+        let start = start.min(notebook.cells.len());
+        let end = start.saturating_add(deleted).min(notebook.cells.len());
+        let replaced = notebook.cells.splice(start..end, cells).collect();
+        notebook.cells.truncate(LIMIT);
+        replaced
     }
 
     /// Returns the file of each code cell of a notebook.
@@ -98,7 +99,10 @@ impl GlobalState {
         cells: Vec<Cell>,
         texts: Vec<OpenedCell>,
     ) {
-        self.notebooks.splice(uri, start, deleted, cells);
+        // A client may leave a deleted cell open. Another cell now has its number.
+        for cell in self.notebooks.splice(uri, start, deleted, cells) {
+            self.documents.set_real(&cell.document, None);
+        }
         self.open_cells(uri, texts);
     }
 
@@ -106,7 +110,7 @@ impl GlobalState {
     fn open_cells(&mut self, uri: &str, texts: Vec<OpenedCell>) {
         let files: HashMap<DocumentId, PathBuf> = self.notebooks.files(uri).into_iter().collect();
         for (id, file) in &files {
-            self.documents.set_real(id, file);
+            self.documents.set_real(id, Some(file));
         }
         for OpenedCell { id, uri, text, version } in texts {
             let real = files.get(&id).cloned();

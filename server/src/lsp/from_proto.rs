@@ -56,13 +56,16 @@ pub(crate) fn notebook_opened(params: DidOpenNotebookDocumentParams) -> Vec<Noti
     vec![Notification::NotebookOpened(uri, path, cells(&notebook.cells), texts)]
 }
 
-/// Converts a change of a notebook: first its cells, then their texts.
+/// Converts a change of a notebook: first its cells, then their texts. A cell that is closed and
+/// opened at once, because it moved, stays open.
 pub(crate) fn notebook_changed(params: DidChangeNotebookDocumentParams) -> Vec<Notification> {
     let uri = params.notebook_document.uri.as_str().to_owned();
     let Some(change) = params.change.cells else { return Vec::new() };
     let mut notifications = Vec::new();
     if let Some(structure) = change.structure {
         let array = structure.array;
+        let closed = structure.did_close.unwrap_or_default().into_iter();
+        notifications.extend(closed.map(|cell| Notification::Closed(document_id(&cell.uri))));
         notifications.push(Notification::CellsChanged(
             uri,
             array.start as usize,
@@ -70,8 +73,6 @@ pub(crate) fn notebook_changed(params: DidChangeNotebookDocumentParams) -> Vec<N
             cells(array.cells.as_deref().unwrap_or_default()),
             opened_cells(structure.did_open.unwrap_or_default()),
         ));
-        let closed = structure.did_close.unwrap_or_default().into_iter();
-        notifications.extend(closed.map(|cell| Notification::Closed(document_id(&cell.uri))));
     }
     notifications.extend(change.text_content.unwrap_or_default().into_iter().map(|content| {
         let document = content.document;

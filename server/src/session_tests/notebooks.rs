@@ -115,7 +115,24 @@ async fn costs_follow_cells_that_move_and_change() {
     change(&mut session, json!({"textContent": text})).await;
     assert_eq!(hints(&mut session, &script).await, ["3: 40 ms · 40%", "4: 60 ms · 60%"]);
 
-    // A deleted cell has nothing any more.
+    // A cell that is closed and opened at once is open.
+    let reopened = json!({
+        "array": {"start": 1, "deleteCount": 1, "cells": [cell_entry(&script, true)]},
+        "didClose": [{"uri": script}], "didOpen": [text_document(&script, SCRIPT)],
+    });
+    change(&mut session, json!({"structure": reopened})).await;
+    assert_eq!(hints(&mut session, &script).await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
+
+    // A deleted cell has nothing any more, even if the client does not close it.
+    let deleted = json!({"array": {"start": 1, "deleteCount": 1}});
+    change(&mut session, json!({"structure": deleted})).await;
+    assert_eq!(hints(&mut session, &script).await, Vec::<String>::new());
+
+    // Back again, and deleted and closed.
+    let back =
+        json!({"array": {"start": 1, "deleteCount": 0, "cells": [cell_entry(&script, true)]}});
+    change(&mut session, json!({"structure": back})).await;
+    assert_eq!(hints(&mut session, &script).await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
     let deleted = json!({
         "array": {"start": 1, "deleteCount": 1}, "didClose": [{"uri": script}],
     });
