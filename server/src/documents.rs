@@ -18,6 +18,10 @@ const OPEN_LIMIT: usize = 4096;
 /// one million.
 pub(crate) const SIZE_LIMIT: usize = 16 * 1024 * 1024;
 
+/// The maximum number of parts of a change that the analysis follows one by one. More, as when all
+/// occurrences of a name are replaced, are one edit of the difference.
+const PARTS_LIMIT: usize = 64;
+
 /// The maximum total size in bytes of the files read for one view of a project.
 const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
 
@@ -281,7 +285,11 @@ fn edit<P>(
         lines.edit(&text, range.clone(), part.len());
         edits.push(TextEdit { range, text: part });
     }
-    known.edit(&edits);
+    if edits.len() > PARTS_LIMIT {
+        known.replace(&text);
+    } else {
+        known.edit(&edits);
+    }
 }
 
 #[cfg(test)]
@@ -321,6 +329,12 @@ mod tests {
             ],
             "xy",
         );
+    }
+
+    #[test]
+    fn many_parts_are_applied_in_order() {
+        let part = |_| Change::Part(3..4, "--".into());
+        check((0..PARTS_LIMIT * 2).map(part).collect(), &format!("one{}two", "-".repeat(129)));
     }
 
     #[test]

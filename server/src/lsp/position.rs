@@ -67,6 +67,10 @@ pub(crate) fn to_offset(
     let start = lines.start_of(line);
     let line_text = line_text(text, lines, line);
     let wanted = usize::try_from(position.character).unwrap_or(usize::MAX);
+    // In a long line, counting characters takes long. In ASCII each is one byte.
+    if line_text.as_bytes().get(..wanted).is_some_and(<[u8]>::is_ascii) {
+        return start + wanted;
+    }
     let mut counted = 0;
     for (at, character) in line_text.char_indices() {
         counted += encoding.width(character);
@@ -103,7 +107,10 @@ pub(crate) fn to_position(
     }
     let line = lines.line_of(offset);
     let before = text.get(lines.start_of(line)..offset).unwrap_or_default();
-    let character = before.chars().map(|character| encoding.width(character)).sum::<usize>();
+    let character = match before.is_ascii() {
+        true => before.len(),
+        false => before.chars().map(|character| encoding.width(character)).sum::<usize>(),
+    };
     Position::new(line.saturating_sub(1), u32::try_from(character).unwrap_or(u32::MAX))
 }
 

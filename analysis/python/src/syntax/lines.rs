@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr2;
+
 /// Returns one CRC-32 per line, over the UTF-8 bytes of the line without surrounding whitespace.
 ///
 /// The agent writes the same (`line_crc` in docs/recording.md), so that costs can follow their
@@ -119,13 +121,11 @@ impl Lines {
 fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &mut Vec<u32>) {
     let bytes = text.as_bytes();
     let mut start = region.start;
-    let mut at = region.start;
-    while let Some(&byte) = bytes.get(at).filter(|_| at < region.end) {
-        at += 1;
-        if byte != b'\n' && byte != b'\r' {
-            continue;
-        }
-        if byte == b'\r' && bytes.get(at) == Some(&b'\n') {
+    while let Some(found) =
+        bytes.get(start..region.end).and_then(|rest| memchr2(b'\n', b'\r', rest))
+    {
+        let mut at = start + found + 1;
+        if bytes.get(at - 1..=at) == Some(b"\r\n") {
             at += 1;
         }
         starts.push(start);
