@@ -89,6 +89,38 @@ async fn a_deep_request_is_answered_by_its_id() {
 }
 
 #[tokio::test]
+async fn every_request_is_answered_by_its_id() {
+    let mut server = Server::start();
+    server.client.hello(json!({}), json!({})).await;
+    for (id, request, code) in [
+        ("a", r#""method":"$/unknown""#, -32601),
+        ("b", r#""method":"$/setTrace","params":{"value":"off"}"#, -32601),
+        ("c", r#""method":["textDocument/hover"]"#, -32600),
+        ("d", r#""method":"textDocument/hover","params":{"position":{"line":1e999}}"#, -32700),
+    ] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":"{id}",{request}}}"#);
+        server.client.send_raw(&framed(&body)).await;
+        let error = server.client.answer(&json!(id)).await.expect_err("refused");
+        assert_eq!(error["code"], code, "{request}");
+    }
+    server.goodbye().await;
+}
+
+/// VS Code sends the trace level `compact`. A newer client may announce what does not exist yet.
+#[tokio::test]
+async fn an_initialize_with_unknown_values() {
+    let mut server = Server::start();
+    let capabilities = json!({
+        "textDocument": {"hover": {"contentFormat": ["html", "markdown"]}, "codeLens": 7},
+        "general": {"positionEncodings": ["utf-8", 8]},
+    });
+    let more = json!({"trace": "compact", "clientInfo": {"name": 5}});
+    let result = server.client.hello(capabilities, more).await;
+    assert_eq!(result["capabilities"]["positionEncoding"], "utf-8");
+    server.goodbye().await;
+}
+
+#[tokio::test]
 async fn an_array_of_messages() {
     let mut server = Server::start();
     server.client.hello(json!({}), json!({})).await;

@@ -36,6 +36,23 @@ fn garbage_does_not_end_the_server() {
         let text = response["result"]["content"][0]["text"].as_str().unwrap_or_default();
         assert!(text.starts_with("failed to deserialize parameters"), "{params}: {response}");
     }
+    // Requests that cannot be read are answered, so that their client does not wait.
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(20_000), "]".repeat(20_000));
+    for (id, rest, code) in [
+        (1001, r#""method":"tools/call","params":[1]"#.to_owned(), -32602),
+        (1002, r#""method":{}"#.to_owned(), -32600),
+        (1003, r#""method":"tools/list","params":{"cursor":1e999}"#.to_owned(), -32700),
+        (1004, format!("\"method\":\"tools/list\",\"params\":{deep}"), -32700),
+    ] {
+        client.send_text(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}"));
+        let response = client.response(id);
+        assert_eq!(response["error"]["code"], code, "{response}");
+    }
+    let arguments = r#"{"name":"summary","arguments":{"path":"\ud800"}}"#;
+    client.send_text(&format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":1005,\"method\":\"tools/call\",\"params\":{arguments}}}"
+    ));
+    assert_eq!(client.response(1005)["result"]["isError"], true);
     for params in [json!({"name": "nothing", "arguments": {}}), json!({})] {
         let response = client.request("tools/call", &params);
         assert!(response["error"]["message"].is_string(), "{params}: {response}");

@@ -26,8 +26,9 @@ use self::screen::{ScreenedMessage, refused, screen};
 use crate::outbox::Outbox;
 
 pub(crate) mod frames;
+mod initialize;
 mod parent;
-mod screen;
+pub(crate) mod screen;
 
 /// The maximum number of messages waiting for the client.
 pub(crate) const OUTGOING_LIMIT: usize = 256;

@@ -10,6 +10,8 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tower_lsp::jsonrpc::Request;
 
+use super::initialize;
+
 /// The maximum nesting depth. serde_json stops at 128, and no protocol message reaches 30.
 const DEPTH_LIMIT: usize = 100;
 
@@ -42,7 +44,7 @@ pub(super) enum ScreenedMessage {
 struct Head {
     #[serde(default, deserialize_with = "present")]
     id: Option<Value>,
-    method: Option<String>,
+    method: Option<Value>,
     params: Option<IgnoredAny>,
     result: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
@@ -54,10 +56,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 
 /// Splits a body into messages: usually one, several if it is an array.
 pub(super) fn screen(body: Vec<u8>) -> Vec<ScreenedMessage> {
-    let mut body = match String::from_utf8(body) {
-        Ok(text) => text.into_bytes(),
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into_bytes(),
-    };
+    let mut body = into_utf8(body);
     let shape = repair_strings(&mut body);
     let Ok(text) = String::from_utf8(body) else { return vec![ScreenedMessage::NotJson] };
     if !text.trim_start().starts_with('[') {
@@ -81,6 +80,21 @@ pub(super) fn screen(body: Vec<u8>) -> Vec<ScreenedMessage> {
         .collect()
 }
 
+/// Returns a message with valid UTF-8 and without lone surrogate escapes. Otherwise it is unchanged.
+pub(crate) fn with_repaired_strings(body: Vec<u8>) -> Option<String> {
+    let mut body = into_utf8(body);
+    repair_strings(&mut body);
+    // Replacing escapes leaves the text valid.
+    String::from_utf8(body).ok()
+}
+
+fn into_utf8(body: Vec<u8>) -> Vec<u8> {
+    match String::from_utf8(body) {
+        Ok(text) => text.into_bytes(),
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into_bytes(),
+    }
+}
+
 fn screen_one(text: String, depth: usize) -> ScreenedMessage {
     let head: Head = match serde_json::from_str(&text) {
         Ok(head) => head,
@@ -99,22 +113,31 @@ fn screen_one(text: String, depth: usize) -> ScreenedMessage {
     }
     let is_answer = head.method.is_none() && (head.result.is_some() || head.error.is_some());
     match (head.method, id) {
-        (Some(method), id) => {
-            if let Some(id) = &id
-                && !(id.is_string() || id.is_i64())
-            {
-                return refused(None, -32600, "an id must be a string or an integer");
-            }
-            match repaired_params(&text, head.params.is_some()) {
-                Ok(params) => ScreenedMessage::Call(request(method, id, params)),
-                Err(()) => ScreenedMessage::NotJson,
-            }
+        (Some(_), Some(id)) if !(id.is_string() || id.is_i64()) => {
+            refused(None, -32600, "an id must be a string or an integer")
         }
+        (Some(Value::String(method)), id) => call(method, id, &text, head.params.is_some()),
+        (Some(_), id) => refused(id, -32600, "a method must be a string"),
         // serde reads a null result as absent, so a response with only an id is read the same way.
         (None, Some(id)) => answer(id, &text),
         (None, None) if is_answer => ScreenedMessage::Dropped("a response without an id"),
         (None, None) => refused(None, -32600, "neither a method nor an id"),
     }
+}
+
+/// Screens a request or notification.
+fn call(method: String, id: Option<Value>, text: &str, has_params: bool) -> ScreenedMessage {
+    // tower-lsp would not answer them, and no request of the protocol has such a name.
+    if id.is_some() && method.starts_with("$/") {
+        return refused(id, -32601, "this method is not a request");
+    }
+    let params = match repaired_params(text, has_params) {
+        Ok(Some(params)) if method == "initialize" => Some(initialize::readable(params)),
+        Ok(params) => params,
+        // A number that is too large, for example. The rest of the message is JSON.
+        Err(()) => return refused(id, -32700, "the parameters are not valid JSON"),
+    };
+    ScreenedMessage::Call(request(method, id, params))
 }
 
 fn answer(id: Value, text: &str) -> ScreenedMessage {
@@ -375,6 +398,22 @@ mod tests {
     }
 
     #[test]
+    fn requests_that_cannot_be_passed_on_are_answered_by_id() {
+        check(
+            r#"{"id":5,"method":"m","params":{"line":1e999}}"#,
+            expect![[
+                r#"refused {"error":{"code":-32700,"message":"the parameters are not valid JSON"},"id":5,"jsonrpc":"2.0"}"#
+            ]],
+        );
+        check(
+            r#"{"id":6,"method":"$/setTrace","params":{"value":"off"}}"#,
+            expect![[
+                r#"refused {"error":{"code":-32601,"message":"this method is not a request"},"id":6,"jsonrpc":"2.0"}"#
+            ]],
+        );
+    }
+
+    #[test]
     fn arrays_of_messages_are_split() {
         check(
             r#"[{"method":"a","params":[1,2]},{"id":1,"method":"b"},3,[]]"#,
@@ -410,6 +449,12 @@ mod tests {
             "17",
             expect![[
                 r#"refused {"error":{"code":-32600,"message":"this is JSON, but not a JSON-RPC message"},"id":null,"jsonrpc":"2.0"}"#
+            ]],
+        );
+        check(
+            r#"{"id":4,"method":{"m":[]}}"#,
+            expect![[
+                r#"refused {"error":{"code":-32600,"message":"a method must be a string"},"id":4,"jsonrpc":"2.0"}"#
             ]],
         );
         check(

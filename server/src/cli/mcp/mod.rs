@@ -7,15 +7,23 @@
 
 mod arguments;
 mod consent;
+mod lines;
 mod progress;
 mod tools;
 
-use rmcp::ServiceExt as _;
-use rmcp::transport::stdio;
+use std::time::Duration;
 
+use rmcp::ServiceExt as _;
+
+use tokio::time::timeout;
+
+use self::lines::{Lines, lines};
 use self::tools::Tools;
 use super::exit::Failure;
 use super::{McpArgs, profile, run};
+
+/// The time limit for writing the last answers.
+const GOODBYE_LIMIT: Duration = Duration::from_millis(400);
 
 /// Serves until the client closes standard input.
 pub(super) fn run(args: &McpArgs) -> Result<(), Failure> {
@@ -25,9 +33,12 @@ pub(super) fn run(args: &McpArgs) -> Result<(), Failure> {
     run::block_on(|cancel| async move {
         let ended =
             |error: String| Failure::failed(format!("the client is not usable: {error}"), "");
-        let service = tools.serve_with_ct(stdio(), cancel).await;
+        let Lines { input, output, written } = lines(tokio::io::stdin(), tokio::io::stdout());
+        let service = tools.serve_with_ct((input, output), cancel).await;
         let service = service.map_err(|error| ended(error.to_string()))?;
         service.waiting().await.map_err(|error| ended(error.to_string()))?;
+        // A client that has gone does not read the last answers.
+        let _ = timeout(GOODBYE_LIMIT, written).await;
         Ok(())
     })?
 }
