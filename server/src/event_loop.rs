@@ -359,12 +359,16 @@ impl GlobalState {
         }
     }
 
-    fn report_refusal(&self, id: &DocumentId, opened: Result<(), Refusal>) {
+    fn report_refusal(&mut self, id: &DocumentId, opened: Result<(), Refusal>) {
         let name = id.path().map(|path| path.display().to_string()).unwrap_or_default();
         let why = match opened {
             Ok(()) => return,
             Err(Refusal::TooLarge) => format!("it is larger than {} MB", SIZE_LIMIT >> 20),
-            Err(Refusal::TooMany) => "too many files are open".to_owned(),
+            Err(Refusal::TooMany) if self.reported_too_many => return,
+            Err(Refusal::TooMany) => {
+                self.reported_too_many = true;
+                "too many files are open".to_owned()
+            }
         };
         let message = format!("Ridgeline ignores {name}: {why}.");
         self.to_client.show_message(Importance::Info, &message);

@@ -165,6 +165,8 @@ pub(crate) struct GlobalState {
     pub starting: Option<JobId>,
     /// Whether the user was told about an internal error.
     pub reported_internal_error: bool,
+    /// Whether the user was told that too many files are open.
+    pub reported_too_many: bool,
     /// The editor's settings.
     pub settings: Arc<Settings>,
     /// Answers requests.
@@ -222,6 +224,7 @@ impl GlobalState {
             scheduler: Scheduler::default(),
             starting: None,
             reported_internal_error: false,
+            reported_too_many: false,
             settings: Arc::default(),
             pool: Pool::default(),
             slow_pool: Pool::default(),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::base::printable::one_line;
 use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
@@ -343,8 +344,8 @@ impl EditContext {
         at: &[(String, u32)],
         edits: Edits,
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
-        let kind =
-            EditKind::from_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
+        let kind = EditKind::from_name(name)
+            .ok_or_else(|| format!("`{}` has no automatic edit.", one_line(name, 60)))?;
         let program = self.program(None)?;
         let results = if at.is_empty() {
             self.all(&program, &[kind]).pop()

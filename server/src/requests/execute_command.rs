@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ridgeline_analysis::base::printable::one_line;
 use ridgeline_analysis::present::panel;
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
@@ -33,7 +34,7 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
     let argument = path_argument(&params.arguments);
     let known = command::ALL.iter().any(|(name, _)| *name == params.command);
     let answer = if !known {
-        Err(RequestError::Invalid(format!("unknown command {}", params.command)))
+        Err(RequestError::Invalid(format!("unknown command {}", one_line(&params.command, 60))))
     } else {
         match state.target_workspace(argument.clone()) {
             Some(id) if params.command == command::SET_BATCH_SIZE => {

@@ -24,6 +24,30 @@ async fn published(session: &mut Session) -> Vec<String> {
     params["diagnostics"].as_array().expect("a list").iter().map(describe).collect()
 }
 
+#[tokio::test]
+async fn messages_do_not_repeat_long_names_or_themselves() {
+    let mut session = Session::initialized(json!({}), true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, "x = 1\n").await;
+    let name = "A".repeat(100_000);
+    let arguments = json!([{"uri": script, "name": name}]);
+    for command in ["ridgeline.measureWhatIf", "ridgeline.applyWhatIf"] {
+        session.client.command(command, arguments.clone()).await.expect("done");
+        let message = session.client.notification("window/showMessage").await;
+        assert!(message.to_string().len() < 200, "{command}");
+    }
+    let error = session.client.command(&name, arguments).await.expect_err("unknown");
+    assert!(error.to_string().len() < 200);
+
+    // A client may open a whole project.
+    for number in 0..4100 {
+        session.client.open(&format!("untitled:{number}"), "").await;
+    }
+    let message = session.client.notification("window/showMessage").await;
+    assert!(message["message"].as_str().is_some_and(|text| text.contains("too many files")));
+    session.client.goodbye().await;
+}
+
 /// A client that supports refreshing hints needs no second copy of them.
 #[tokio::test]
 async fn remarks_replace_hints_without_refresh() {

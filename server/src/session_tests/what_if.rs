@@ -279,7 +279,7 @@ async fn a_measurement_can_be_stopped_and_can_fail() {
 async fn refused_measurements_show_the_reason() {
     let (mut session, panel) = known().await;
     measure(&mut session, "warp-speed").await;
-    assert_eq!(next_message(&mut session).await, "Unknown optimization warp-speed.");
+    assert_eq!(next_message(&mut session).await, "Unknown optimization `warp-speed`.");
     measure(&mut session, "data-parallel").await;
     assert!(next_message(&mut session).await.contains("no automatic edit"));
     session.client.command("ridgeline.measureWhatIf", json!([])).await.expect("done");

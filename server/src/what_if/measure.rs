@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use ridgeline_analysis::base::printable::one_line;
 use ridgeline_analysis::optimize::accuracy::Pair;
 use ridgeline_analysis::optimize::study::{self, Study};
 use ridgeline_analysis::present::what_ifs;
@@ -38,7 +39,8 @@ impl GlobalState {
     /// The reason why there is nothing to measure, as a sentence.
     pub(crate) fn measure_what_if(&mut self, id: WorkspaceId, name: &str) -> Result<(), String> {
         let known = study::optimization(name);
-        let known = known.ok_or_else(|| format!("Unknown optimization {name}."))?;
+        let known =
+            known.ok_or_else(|| format!("Unknown optimization `{}`.", one_line(name, 60)))?;
         if known.edit().is_none() {
             return Err(format!("{} cannot be measured: it has no automatic edit.", known.title()));
         }
