@@ -216,6 +216,22 @@ def test_program_that_freezes_the_clock() -> None:
     assert all(time_ns > 0 for time_ns in iterations["timed_ns"])
 
 
+def test_program_that_replaces_json() -> None:
+    """As by a faster implementation, which returns bytes."""
+    recording = record(
+        TRAIN
+        + """
+    import json
+    json.dumps = json.loads = lambda value: b"{}"
+    json.dump = json.load = None
+    while True:
+        iterate()
+    """
+    )
+    assert recording.outcome == "complete", recording.printed
+    assert recording.manifest["iterations"]["timed_ns"]
+
+
 def test_threads_that_compute_during_training() -> None:
     recording = record(
         TRAIN

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import types
+from json import dumps
 from typing import Any, NamedTuple
 
 import torch
@@ -58,5 +58,5 @@ def write(folder: str, content: dict[str, Any]) -> None:
     """Writes the list atomically."""
     path = os.path.join(folder, NAME)
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
-        file.write(json.dumps(content, ensure_ascii=True, allow_nan=False))
+        file.write(dumps(content, ensure_ascii=True, allow_nan=False))
     _replace(path + ".part", path)

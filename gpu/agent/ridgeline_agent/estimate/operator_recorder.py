@@ -4,8 +4,8 @@ owner of the recorder provides their locations in the user's program.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from json import dumps, loads
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class OperatorRecorder(TorchDispatchMode):
     def columns(self) -> dict[str, Any]:
         """Returns `signatures` and `ops` of docs/op-list.md."""
         return {
-            "signatures": [json.loads(signature) for signature in self._signatures],
+            "signatures": [loads(signature) for signature in self._signatures],
             "ops": self._columns,
         }
 
@@ -88,7 +88,7 @@ class OperatorRecorder(TorchDispatchMode):
         if named:
             signature["named"] = named
         signature["out"] = outputs
-        key = json.dumps(signature, separators=(",", ":"))
+        key = dumps(signature, separators=(",", ":"))
         index = self._signatures.get(key, len(self._signatures))
         if len(self) >= MAX_OPERATORS or index >= MAX_SIGNATURES:
             self.full = True

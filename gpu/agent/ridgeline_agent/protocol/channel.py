@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
+from json import dumps, loads
 from typing import Any, Protocol
 
 # Longer lines are not requests. The limit protects the memory from a faulty peer.
@@ -40,7 +40,7 @@ class Sender:
         if _identity(self._descriptor) != self._identity:
             # The user's program closed it and opened another file with the same number.
             raise BrokenPipeError("the protocol's file descriptor was closed")
-        write_all(self._descriptor, json.dumps(event).encode("ascii") + b"\n")
+        write_all(self._descriptor, dumps(event).encode("ascii") + b"\n")
 
 
 def read_objects(descriptor: int) -> Iterator[dict[str, Any]]:
@@ -96,7 +96,7 @@ def take_standard_streams() -> tuple[int, int]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(line)
+        value = loads(line)
     except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         return None
     return value if isinstance(value, dict) else None

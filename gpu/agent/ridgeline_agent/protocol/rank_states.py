@@ -7,9 +7,9 @@ standard streams. A launcher for several machines needs a shared folder anyway.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import asdict, dataclass
+from json import dump, loads
 from typing import Any
 
 from ..system.private_files import private
@@ -53,7 +53,7 @@ def write(out: str, state: RankState) -> None:
     path = os.path.join(out, FOLDER, f"{state.rank}.json")
     state.message = None if state.message is None else state.message[:_MAX_MESSAGE_CHARS]
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
-        json.dump(asdict(state), file)
+        dump(asdict(state), file)
     os.replace(path + ".part", path)
 
 
@@ -78,7 +78,7 @@ def _read(path: str) -> RankState | None:
     # The program could write there too, so validate everything.
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError):
         with open(path, encoding="utf-8") as file:
-            value: Any = json.loads(file.read(_MAX_BYTES))
+            value: Any = loads(file.read(_MAX_BYTES))
         if isinstance(value, dict):
             numbers = [value[key] for key in ("rank", "world_size", "pid", "done", "total")]
             texts = [value["stage"], value["outcome"] or "", value["message"] or ""]

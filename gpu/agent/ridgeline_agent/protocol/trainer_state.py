@@ -8,10 +8,10 @@ with the supervisor.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import asdict, dataclass
+from json import dump, load, loads
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
@@ -128,7 +128,7 @@ def take_failure(out: str) -> str | None:
         return None
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
         with open(source, encoding="utf-8") as file:
-            failure: Any = json.load(file)["failure"]
+            failure: Any = load(file)["failure"]
         message = f"{failure['type']}: {failure['message']}"[:_MAX_MESSAGE_CHARS]
         os.replace(source, os.path.join(out, _MANIFEST))
         return message
@@ -140,7 +140,7 @@ def read(out: str) -> TrainerState | None:
     # The program could write there too, so validate everything.
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
         with open(os.path.join(out, FOLDER, _STATE), encoding="utf-8") as file:
-            value: Any = json.loads(file.read(_MAX_BYTES))
+            value: Any = loads(file.read(_MAX_BYTES))
         state = TrainerState(**value)
         texts = [state.stage, state.outcome or "", state.message or ""]
         numbers = [state.done, state.total]
@@ -197,5 +197,5 @@ class ChildHost:
         path = os.path.join(self._out, FOLDER, _STATE)
         with contextlib.suppress(OSError):
             with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
-                json.dump(asdict(self._state), file)
+                dump(asdict(self._state), file)
             os.replace(path + ".part", path)

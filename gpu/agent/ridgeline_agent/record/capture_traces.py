@@ -8,9 +8,9 @@ trace of the profiled iterations (docs/recording.md).
 
 from __future__ import annotations
 
-import json
 import os
 import re
+from json import dumps, load
 from time import time_ns
 from typing import Any
 
@@ -137,7 +137,7 @@ def _events(results: Any, path: str) -> list[str]:
         if os.path.getsize(path) > _MAX_TRACE_BYTES:
             return []
         with open(path, encoding="utf-8", errors="replace") as file:
-            events = json.load(file)["traceEvents"]
+            events = load(file)["traceEvents"]
     finally:
         os.remove(path)
     # Launches of other threads meanwhile ran immediately, and are in no graph.
@@ -147,7 +147,7 @@ def _events(results: Any, path: str) -> list[str]:
         if event.get("cat") in _DEVICE_EVENTS
     }
     return [
-        json.dumps(event)
+        dumps(event)
         for event in events
         if event.get("ph") == "X"
         and event.get("cat") in _HOST_EVENTS

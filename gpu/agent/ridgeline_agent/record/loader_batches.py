@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+from json import dumps
 from typing import Any
 
 from ..program.batch import declared_batch_size
@@ -46,4 +46,4 @@ class LoaderBatches:
         entries = [entry for _, entry in self._entries.values()]
         path = os.path.join(folder, NAME)
         with open(path, "w", encoding="utf-8", opener=private) as file:
-            file.write(json.dumps({"version": VERSION, "loaders": entries}))
+            file.write(dumps({"version": VERSION, "loaders": entries}))

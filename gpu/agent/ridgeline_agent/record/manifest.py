@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
 import sys
+from json import dumps
 from typing import Any
 
 from ..system.private_files import make_private, private
@@ -32,13 +32,13 @@ def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
         others.add(type(value).__name__)
 
     # Not `json.dump`, which encodes piece by piece in Python and takes ten times as long.
-    text = json.dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
+    text = dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
     if others:
         names = ", ".join(sorted(others))
         manifest["notes"].append(
             f"an error within the profiler, not in your program: values of type {names} are missing"
         )
-        text = json.dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
+        text = dumps(manifest, ensure_ascii=True, allow_nan=False, default=null)
     path = os.path.join(folder, "manifest.json")
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         file.write(text)

@@ -7,8 +7,8 @@ one-time costs.
 
 from __future__ import annotations
 
-import json
 import os
+from json import loads
 from typing import Any
 
 from ..protocol import rank_states
@@ -43,7 +43,7 @@ def add_earlier(manifest: dict[str, Any], spec: RunSpec) -> None:
 def _read(folder: str, rank: int | None) -> dict[str, Any]:
     path = os.path.join(rank_states.rank_folder(folder, rank or 0), _MANIFEST)
     with open(path, encoding="utf-8") as file:
-        read: Any = json.loads(file.read(_MAX_BYTES))
+        read: Any = loads(file.read(_MAX_BYTES))
     if not isinstance(read, dict) or not isinstance(read.get("iterations"), dict):
         raise ValueError(f"{_MANIFEST} of an earlier run is invalid")
     return read

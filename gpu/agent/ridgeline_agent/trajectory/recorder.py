@@ -5,10 +5,10 @@ values, up to rounding.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
+from json import dump
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ class TrajectoryRecorder:
     def _write(self) -> None:
         values = {"losses": self._losses, "gradient_norms": self._gradient_norms}
         with open(os.path.join(self._out, "trajectory.json"), "w", opener=private) as file:
-            json.dump(values, file)
+            dump(values, file)
 
     def _is_here(self) -> bool:
         return os.getpid() == self._process

@@ -9,8 +9,8 @@ Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
+from json import loads
 from time import monotonic
 from typing import Any
 
@@ -177,7 +177,7 @@ def _read(path: str | None, note: _Note) -> list[dict[str, Any]]:
         return []
     try:
         with open(path, encoding="utf-8") as file:
-            content = json.loads(file.read(_MAX_FILE_BYTES))
+            content = loads(file.read(_MAX_FILE_BYTES))
         if content["version"] != VERSION:
             raise ValueError(f"unsupported version {content['version']}")
         entries = content["loaders"]
