@@ -28,6 +28,8 @@ pub(crate) enum Frame {
 pub(crate) struct Frames<R> {
     stream: R,
     buffer: Vec<u8>,
+    /// The bytes at the start of the buffer that were taken.
+    taken: usize,
     /// Why bytes were skipped since the last frame, until it is reported.
     skipped: Option<String>,
     ended: bool,
@@ -36,7 +38,7 @@ pub(crate) struct Frames<R> {
 impl<R: AsyncRead + Unpin> Frames<R> {
     /// Reads the frames of `stream` and takes ownership of it.
     pub(crate) fn new(stream: R) -> Frames<R> {
-        Frames { stream, buffer: Vec::new(), skipped: None, ended: false }
+        Frames { stream, buffer: Vec::new(), taken: 0, skipped: None, ended: false }
     }
 
     /// The next frame, or `None` at the end of the stream. A frame cut off by the end is dropped.
@@ -61,24 +63,37 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Puts back bytes that were read as a body but contain the following frames.
-    pub(crate) fn push_back(&mut self, bytes: &[u8]) {
-        self.buffer.splice(0..0, bytes.iter().copied());
+    /// The bytes that were read and not taken yet.
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.taken..).unwrap_or_default()
+    }
+
+    /// Takes bytes. The others are moved only if they are fewer than the taken ones, because the
+    /// buffer may hold thousands of frames.
+    fn take(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken * 2 >= self.buffer.len() {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            if self.buffer.len() < 64 * 1024 && self.buffer.capacity() > 1024 * 1024 {
+                self.buffer.shrink_to(64 * 1024);
+            }
+        }
     }
 
     fn step(&mut self) -> Step {
-        let Some(start) = find_header(&self.buffer) else {
+        let Some(start) = find_header(self.rest()) else {
             // Other headers may still be arriving, so nothing is skipped before they are too long.
-            if self.buffer.len() > HEADER_LIMIT {
-                self.skip(self.buffer.len() - HEADER_LINE_LIMIT, "text that is not a message");
+            if self.rest().len() > HEADER_LIMIT {
+                self.skip(self.rest().len() - HEADER_LINE_LIMIT, "text that is not a message");
             }
             return Step::NeedMore;
         };
         if start > 0 {
             // Other headers may precede `Content-Length`. Each ends with its line.
-            let before = self.buffer.get(..start).unwrap_or_default();
+            let before = self.rest().get(..start).unwrap_or_default();
             if is_headers(before) {
-                self.buffer.drain(..start);
+                self.take(start);
             } else {
                 self.skip(start, "text that is not a message");
             }
@@ -87,10 +102,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         if let Some(why) = self.skipped.take() {
             return Step::Frame(Frame::Garbage(why));
         }
-        let window = self.buffer.get(..self.buffer.len().min(HEADER_LIMIT)).unwrap_or_default();
+        let window = self.rest().get(..self.rest().len().min(HEADER_LIMIT)).unwrap_or_default();
         let Some((headers, body_start)) = split_headers(window) else {
-            if self.buffer.len() >= HEADER_LIMIT {
-                self.skip(HEADER_NAME.len(), "an unterminated header");
+            if window.len() >= HEADER_LIMIT {
+                self.skip(HEADER_LIMIT - HEADER_LINE_LIMIT, "an unterminated header");
                 return Step::Again;
             }
             return Step::NeedMore;
@@ -108,24 +123,27 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 Step::Again
             }
             Ok(length) => {
-                let Some(body) = self.buffer.get(body_start..body_start + length) else {
+                let Some(body) = self.rest().get(body_start..body_start + length) else {
                     return Step::NeedMore;
                 };
-                let body = body.to_vec();
-                self.buffer.drain(..body_start + length);
-                if self.buffer.capacity() > 1024 * 1024 {
-                    self.buffer.shrink_to(64 * 1024);
+                // If a length was too large, the body includes the following frames.
+                if let Some(next) = find_header(body) {
+                    self.skip(body_start + next, "a message that is not JSON");
+                    return Step::Again;
                 }
+                let body = body.to_vec();
+                self.take(body_start + length);
                 Step::Frame(Frame::Body(body))
             }
         }
     }
 
     fn skip(&mut self, count: usize, why: &str) {
-        let skipped = self.buffer.drain(..count).any(|byte| !byte.is_ascii_whitespace());
-        if skipped && self.skipped.is_none() {
+        let bytes = self.rest().get(..count).unwrap_or_default();
+        if self.skipped.is_none() && bytes.iter().any(|byte| !byte.is_ascii_whitespace()) {
             self.skipped = Some(why.to_owned());
         }
+        self.take(count);
     }
 }
 
@@ -144,7 +162,7 @@ const HEADER_LINE_LIMIT: usize = 64;
 ///
 /// Text before it on its line is garbage. A line break within a JSON string is escaped, so a body
 /// that quotes such a line does not look like one.
-pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
+fn find_header(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
         let start =
@@ -360,6 +378,37 @@ mod tests {
                 {"text":"Content-Length: 3\r\nContent-Length: 4\r\n"}
             "#]],
         );
+    }
+
+    #[test]
+    fn a_length_that_covers_the_following_frames() {
+        check(
+            b"Content-Length: 40\r\n\r\n{\"a\":Content-Length: 2\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
+            expect![[r#"
+                ! a message that is not JSON
+                {}
+                null
+            "#]],
+        );
+    }
+
+    #[test]
+    fn thousands_of_frames_in_one_read() {
+        let count = 100_000;
+        let mut input = b"Content-Length: 4000000\r\n\r\n".to_vec();
+        input.extend(b"Content-Length: 20\r\n\r\n                null".repeat(count));
+        let mut expected = "! a message that is not JSON\n".to_owned();
+        expected += &"                null\n".repeat(count);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut frames = Frames::new(input.as_slice());
+        let mut shown = String::new();
+        while let Some(frame) = runtime.block_on(frames.next()).expect("readable") {
+            match frame {
+                Frame::Body(body) => shown += &format!("{}\n", String::from_utf8_lossy(&body)),
+                Frame::Garbage(why) => shown += &format!("! {why}\n"),
+            }
+        }
+        assert!(shown == expected);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tower_lsp::jsonrpc::{Request, Response};
 use tower_lsp::{ClientSocket, LanguageServer, LspService};
 use tower_service::Service;
 
-use self::frames::{Frame, Frames, find_header, framed};
+use self::frames::{Frame, Frames, framed};
 use self::screen::{ScreenedMessage, refused, screen};
 use crate::outbox::Outbox;
 
@@ -136,8 +136,6 @@ async fn read(
                 return SessionEnd::InputClosed;
             }
         };
-        // If a length was too large, the body includes the following messages and is not JSON.
-        let swallowed = find_header(&body).and_then(|at| body.get(at..)).map(<[u8]>::to_vec);
         for screened in screen(body) {
             match screened {
                 ScreenedMessage::Call(call) => {
@@ -151,9 +149,6 @@ async fn read(
                 ScreenedMessage::Refused(json) => outbox.write(framed(&json)).await,
                 ScreenedMessage::Dropped(why) => tracing::warn!("dropped {why}"),
                 ScreenedMessage::NotJson => {
-                    if let Some(swallowed) = &swallowed {
-                        frames.push_back(swallowed);
-                    }
                     refuse(&outbox, -32700, "a message that is not JSON").await;
                 }
             }
