@@ -292,6 +292,10 @@ fn attribute_with(
         bottleneck: None,
         side_effects: None,
     };
+    if let Some(library) = manifest.and_then(|manifest| manifest.library.as_deref()) {
+        let note = notes::of_library(library, &profile);
+        profile.notes.extend(note);
+    }
     let mut graph = Err(NoGraph::NoIteration);
     if regions.is_empty() {
         let joined = AttributionResults {

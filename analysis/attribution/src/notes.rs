@@ -2,6 +2,7 @@
 
 use super::replays::Replays;
 use ridgeline_base::units;
+use ridgeline_profile::{LineCost, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
 
@@ -66,6 +67,25 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
     notes
 }
 
+/// The share of the iteration from which a line has almost all of it.
+const MIN_SHARE_OF_LINE: f64 = 0.9;
+
+/// A hint for programs whose training loop is in a library, so that one line has almost all costs.
+pub(super) fn of_library(library: &str, profile: &Profile) -> Option<String> {
+    let whole = profile.iteration.phases.total();
+    let (file, line) = profile.lines.iter().enumerate().find_map(|(file, lines)| {
+        let has_most = |line: &&LineCost| line.self_time.total() >= MIN_SHARE_OF_LINE * whole;
+        Some((file, lines.iter().find(has_most)?))
+    })?;
+    let path = profile.files.get(file).map(|file| file.path.as_str()).filter(|_| whole > 0.0)?;
+    Some(format!(
+        "{path}:{} has {} of the iteration, because {library} runs the training loop. To see the \
+        lines of {library}, set `packages = [\"{library}\"]` under [user_code] in ridgeline.toml.",
+        line.line,
+        units::percent(line.self_time.total() / whole)
+    ))
+}
+
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
     let total_ns: f64 = iterations.timed_ns.iter().map(|&ns| ns as f64).sum();
@@ -82,6 +102,30 @@ fn waiting(iterations: &Iterations) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ridgeline_profile::{FileFacts, PhaseTimes};
+
+    #[test]
+    fn a_library_that_runs_the_loop_is_noted() {
+        let times = |forward| PhaseTimes { forward, ..PhaseTimes::default() };
+        let profile = |share: f64| {
+            let mut profile = Profile::default();
+            profile.iteration.phases = times(100.0);
+            profile.files = vec![FileFacts { path: "train.py".to_owned(), ..FileFacts::default() }];
+            let line = LineCost { line: 7, self_time: times(share), ..LineCost::default() };
+            profile.lines = vec![vec![line]];
+            profile
+        };
+        assert_eq!(of_library("fastai", &profile(80.0)), None);
+        assert_eq!(of_library("fastai", &Profile::default()), None);
+        assert_eq!(
+            of_library("fastai", &profile(97.0)).as_deref(),
+            Some(
+                "train.py:7 has 97% of the iteration, because fastai runs the training loop. To \
+                see the lines of fastai, set `packages = [\"fastai\"]` under [user_code] in \
+                ridgeline.toml."
+            )
+        );
+    }
 
     #[test]
     fn a_busy_machine_is_noted() {

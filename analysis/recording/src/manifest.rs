@@ -67,6 +67,10 @@ pub struct Manifest {
     /// The iterations and their times.
     #[serde(default)]
     pub iterations: Iterations,
+    /// The installed package that runs the training loop, such as `transformers`; `None` if the
+    /// program's own code runs it.
+    #[serde(default)]
+    pub library: Option<String>,
     /// The `for` statement of the training loop.
     #[serde(default, rename = "loop")]
     pub training_loop: Option<Location>,
