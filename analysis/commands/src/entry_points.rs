@@ -27,7 +27,13 @@ pub fn entry_points(text: &str) -> Vec<FoundCommand> {
             let command = Command { program: Program::Function(target), ..empty_command() };
             let line = text.lines().position(|line| line.contains(&name) && line.contains(module));
             let line = line.and_then(|at| u32::try_from(at + 1).ok()).unwrap_or(1);
-            Some(FoundCommand { command, line, name: Some(name), is_complete: true })
+            Some(FoundCommand {
+                command,
+                line,
+                name: Some(name),
+                is_complete: true,
+                as_written: String::new(),
+            })
         })
         .take(MAX_COMMANDS)
         .collect()

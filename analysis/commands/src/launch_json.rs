@@ -90,7 +90,7 @@ fn read(configuration: &Value, whole: &str) -> Option<FoundCommand> {
     let command = Command { arguments, environment, folder, python: None, ..read };
     let name = text("name").map(super::printable_name);
     let line = text("name").map_or(1, |name| line_of(whole, name));
-    Some(FoundCommand { command, line, name, is_complete })
+    Some(FoundCommand { command, line, name, is_complete, as_written: String::new() })
 }
 
 /// Normalizes the names of the workspace folder and the path separators in a value.

@@ -20,7 +20,7 @@ pub use launch_json::{WORKSPACE_FOLDER, launch_configurations};
 pub use makefile::{in_makefile, make_target};
 pub use program::{Refusal, read_command};
 pub use readme::in_readme;
-pub use script::{in_shell_script, shell_script_with};
+pub use script::{in_shell_script, shell_script_with, started_by_script};
 pub use tools::begins_a_program;
 
 /// What a command starts.
@@ -72,6 +72,8 @@ pub struct FoundCommand {
     pub name: Option<String>,
     /// Whether every word is literal: no placeholder, and no variable that only a shell can expand.
     pub is_complete: bool,
+    /// The command for display, with its placeholders.
+    pub as_written: String,
 }
 
 /// The maximum size of a file that is read, in bytes.
@@ -80,6 +82,8 @@ pub const MAX_COMMAND_FILE_BYTES: usize = 256 << 10;
 const MAX_COMMANDS: usize = 200;
 /// The maximum length of a word, in bytes. Nobody writes a longer argument.
 const MAX_ARGUMENT_BYTES: usize = 4_096;
+/// The maximum length of a displayed command.
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Makes a name from a file safe to print.
 fn printable_name(name: &str) -> String {
@@ -89,13 +93,21 @@ fn printable_name(name: &str) -> String {
 
 /// Returns what a shell command starts, if it is a Python program.
 fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<FoundCommand> {
+    let found = program_command(command, name)?;
+    (!matches!(found.command.program, Program::Shell(_))).then_some(found)
+}
+
+/// Returns what a shell command starts, if it is a Python program or a shell script.
+fn program_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<FoundCommand> {
     let words: Vec<String> = command.words.iter().map(|word| word.text.clone()).collect();
     if words.iter().any(|word| word.contains(char::is_control) || word.len() > MAX_ARGUMENT_BYTES) {
         return None;
     }
     let mut read = read_command(&words).ok()?;
-    let (Program::Script(target) | Program::Module(target) | Program::Function(target)) =
-        &read.program
+    let (Program::Script(target)
+    | Program::Module(target)
+    | Program::Function(target)
+    | Program::Shell(target)) = &read.program
     else {
         return None;
     };
@@ -120,13 +132,14 @@ fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<F
         read.folder = Some(format!("{folder}{}", read.folder.unwrap_or_default()));
     }
     let name = name.map(str::to_owned);
-    Some(FoundCommand { command: read, line: command.line, name, is_complete })
+    let as_written = ridgeline_base::printable::one_line(&words.join(" "), MAX_SHOWN_CHARS);
+    Some(FoundCommand { command: read, line: command.line, name, is_complete, as_written })
 }
 
 #[cfg(test)]
 fn display(written: &[FoundCommand]) -> String {
     let one = |written: &FoundCommand| {
-        let FoundCommand { command, line, name, is_complete } = written;
+        let FoundCommand { command, line, name, is_complete, .. } = written;
         let mut text = format!("{line}: {}", command.display_for_tests());
         if let Some(name) = name {
             text.push_str(&format!(" ({name})"));

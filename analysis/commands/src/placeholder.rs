@@ -17,9 +17,22 @@ pub(super) fn is_placeholder(word: &str) -> bool {
 /// Whether a word is a placeholder even in quotes, where brackets and dots are literal.
 pub(super) fn is_certain_placeholder(word: &str) -> bool {
     let lower = word.to_lowercase();
-    ["/path/to", "path/to/", "path_to", "path-to", "your_", "your-", "/your/", "<", "{{"]
-        .iter()
-        .any(|mark| lower.contains(mark))
+    [
+        "/path/to",
+        "path/to/",
+        "path_to",
+        "path-to",
+        "your_",
+        "your-",
+        "your ",
+        "/your/",
+        "/somewhere",
+        "<",
+        "{{",
+        "[-",
+    ]
+    .iter()
+    .any(|mark| lower.contains(mark))
 }
 
 #[cfg(test)]
@@ -32,6 +45,9 @@ mod tests {
             ["/path/to/data", "--data=PATH_TO_DATA", "[options]", "[--gpu", "...", "YOUR_KEY"]
         {
             assert!(is_placeholder(word), "{word}");
+        }
+        for word in ["('your device id')", "res{8,15}[-narrow]", "/somewhere/to/store/cifar10"] {
+            assert!(is_certain_placeholder(word), "{word}");
         }
         for word in
             ["data/cifar", "--lr", "0.1", "model.layers=[1,2]", "config.yaml", "--path=data"]

@@ -1,10 +1,10 @@
 //! Finds the commands in a README.
 
 use super::shell::{InitialState, commands};
-use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
+use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, program_command};
 
 /// Languages of code blocks that contain commands; a code block may have none.
-const SHELLS: [&str; 13] = [
+const SHELLS: [&str; 15] = [
     "",
     "bash",
     "sh",
@@ -15,13 +15,15 @@ const SHELLS: [&str; 13] = [
     "sh-session",
     "zsh",
     "terminal",
+    "commandline",
+    "cmdline",
     "text",
     "cmd",
     "powershell",
 ];
 
-/// Returns the Python programs that a README starts: those of its code blocks, then those in its
-/// sentences, which are often variants.
+/// Returns the Python programs and shell scripts that a README starts: those of its code blocks,
+/// then those in its sentences, which are often variants.
 pub fn in_readme(text: &str) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
@@ -83,9 +85,6 @@ impl Block {
     }
 
     fn commands(self) -> Vec<FoundCommand> {
-        if !self.is_shell {
-            return Vec::new();
-        }
         // If some lines have a prompt, the others are output.
         let has_prompts = self.lines.iter().any(|line| without_prompt(line).is_some());
         let mut continues = false;
@@ -94,6 +93,8 @@ impl Block {
             let command = match without_prompt(line) {
                 Some(command) => command,
                 None if has_prompts && !continues => "",
+                // A block in another language may have commands, too.
+                None if !self.is_shell && !continues && !is_python_with_script(line) => "",
                 None => line.trim(),
             };
             continues = command.ends_with('\\');
@@ -106,7 +107,7 @@ impl Block {
             .into_iter()
             .filter_map(|mut command| {
                 command.line += first;
-                python_command(&command, None)
+                program_command(&command, None)
             })
             .collect()
     }
@@ -136,12 +137,15 @@ fn inline(line: &str, number: u32) -> Vec<FoundCommand> {
     let spans = line.split('`').skip(1).step_by(2);
     spans
         // `train.py arguments` without an interpreter or an option is prose.
-        .filter(|span| span.contains(' ') && (!begins_with_script(span) || span.contains(" -")))
+        .filter(|span| {
+            span.contains(' ') && (!begins_with_script(span) || span.contains(" -"))
+                || span.ends_with(".sh")
+        })
         .chain(item)
         .flat_map(|span| commands(span, InitialState::default()))
         .filter_map(|mut command| {
             command.line = number;
-            python_command(&command, None)
+            program_command(&command, None)
         })
         .collect()
 }
@@ -173,10 +177,11 @@ mod tests {
     fn fences() {
         check(
             "# Train\n\n```bash\npip install -r requirements.txt\npython train.py --lr 0.1\n```\n\n\
-             ```python\npython no.py\n```\n~~~\npython -m pkg.train \\\n  --x 1\n~~~\n",
+             ```python\nimport no\npython yes.py\n```\n~~~\npython -m pkg.train \\\n  --x 1\n~~~\n",
             expect![[r#"
                 5: <python> Script("train.py") [--lr|0.1]
-                12: <python> Module("pkg.train") [--x|1]"#]],
+                10: <python> Script("yes.py") []
+                13: <python> Module("pkg.train") [--x|1]"#]],
         );
         check(
             "1. do\n   ```sh\n   cd a\n   python b.py\n   ```\n",
@@ -195,6 +200,19 @@ mod tests {
             expect![[r#"
                 6: <python> Script("b.py") []
                 3: <python> Script("train.py") []"#]],
+        );
+    }
+
+    #[test]
+    fn shell_scripts() {
+        check(
+            "```\nsh scripts/weather.sh\nbash ./run.sh 64 --lr 1\n./train.sh <folder>\n```\n\
+             Or run `scripts/all.sh`.\n",
+            expect![[r#"
+                2: Shell("scripts/weather.sh") []
+                3: Shell("./run.sh") [64|--lr|1]
+                4: Shell("./train.sh") [] incomplete
+                6: Shell("scripts/all.sh") []"#]],
         );
     }
 

@@ -24,12 +24,52 @@ pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<FoundCommand> 
     found.iter().filter_map(|command| python_command(command, None)).take(MAX_COMMANDS).collect()
 }
 
+/// Returns the Python programs that a command in another file starts through this shell script, in
+/// the folder and with the environment of that command.
+pub fn started_by_script(text: &str, starts: &FoundCommand) -> Vec<FoundCommand> {
+    if text.len() > MAX_COMMAND_FILE_BYTES {
+        return Vec::new();
+    }
+    let outer = &starts.command;
+    // The arguments of an incomplete command are unknown.
+    let positional = starts.is_complete.then_some(outer.arguments.as_slice());
+    let found = commands(text, InitialState { positional, variables: BTreeMap::new() });
+    let in_outer = |mut inner: FoundCommand| {
+        let command = &mut inner.command;
+        for (name, value) in &outer.environment {
+            command.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let folder = [outer.folder.as_deref(), command.folder.as_deref()];
+        let folder = folder.into_iter().flatten().collect::<Vec<_>>().concat();
+        command.folder = Some(folder).filter(|folder| !folder.is_empty());
+        inner
+    };
+    let found = found.iter().filter_map(|command| python_command(command, None));
+    found.map(in_outer).take(MAX_COMMANDS).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
 
-    use super::super::display;
+    use super::super::{display, in_readme};
     use super::*;
+
+    #[test]
+    fn a_script_that_a_readme_starts() {
+        let readme = "```\ncd lib\nGPU=0 sh scripts/a.sh 8\nsh scripts/a.sh <batch>\n```\n";
+        let text = "for n in 96 192\ndo\n  python run.py --id $model_$n --n $n --b $1\ndone\n\
+            python -m other.train\n";
+        let started = in_readme(readme);
+        let started: Vec<String> =
+            started.iter().map(|starts| display(&started_by_script(text, starts))).collect();
+        expect![[r#"
+            3: GPU=0 in lib/: <python> Script("run.py") [--id|96|--n|96|--b|8]
+            5: GPU=0 in lib/: <python> Module("other.train") []
+            3: in lib/: <python> Script("run.py") [] incomplete
+            5: in lib/: <python> Module("other.train") []"#]]
+        .assert_eq(&started.join("\n"));
+    }
 
     #[test]
     fn a_script_of_many_lines() {

@@ -213,7 +213,7 @@ impl Shell<'_> {
         let mut is_quoted = false;
         while let Some(c) = self.peek(0) {
             match c {
-                ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | ')' | '>' => break,
+                _ if ends_word(c) => break,
                 '<' => match self.placeholder() {
                     Some(inside) => {
                         word.text.push_str(&inside.text);
@@ -395,7 +395,18 @@ impl Shell<'_> {
                     name.push(c);
                     self.skip(1);
                 }
-                Some(self.value_of(&name).unwrap_or_else(|| unknown(format!("${name}"))))
+                if let Some(value) = self.value_of(&name) {
+                    return Some(value);
+                }
+                // In a script that starts without its own `name`, part of a word is empty. A whole
+                // word is likely to be set by the person, as is a name in capitals.
+                let is_part = !word.text.is_empty() || self.peek(0).is_some_and(|c| !ends_word(c));
+                let is_unset = self.positional.is_some() && name.to_lowercase() == name && is_part;
+                Some(if is_unset {
+                    Word { text: String::new(), is_certain: true }
+                } else {
+                    unknown(format!("${name}"))
+                })
             }
             Some('#' | '?' | '!' | '$') => {
                 self.skip(1);
@@ -470,6 +481,11 @@ impl Shell<'_> {
             }
         }
     }
+}
+
+/// Whether a character ends a word outside of quotes.
+fn ends_word(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | ')' | '>')
 }
 
 /// Splits `NAME=value`.

@@ -18,7 +18,7 @@ const MAX_CANDIDATES: usize = 20;
 /// The maximum number of files that a message lists if nothing was found.
 const MAX_LISTED_FILES: usize = 3;
 /// The maximum number of files whose calls are followed into other files.
-const MAX_FOLLOWED_FILES: usize = 300;
+pub(super) const MAX_FOLLOWED_FILES: usize = 300;
 
 /// The assessment of a program.
 #[derive(Debug, Default)]
@@ -122,18 +122,34 @@ pub(super) fn choose(
     SearchResult::Nothing { looked_at: files.len(), cut_short, likely }
 }
 
+/// Whether a file trains, itself or through the files that it imports.
+pub(super) fn trains(files: &Files, path: &PathBuf) -> bool {
+    let Some(facts) = files.get(path) else { return false };
+    facts.training.score >= TrainingScript::LIKELY
+        || facts.outline.runs_something()
+            && !is_no_program(path)
+            && reach(files, path, None).is_some()
+}
+
 /// The best way to start a program: a command from the project's files if there is one, else the
 /// program without arguments. Selects the CPU if there is no GPU.
 pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
     let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
     let best = own.min_by_key(|one| (one.doubts, one.kind));
-    let run = best.map_or_else(|| Run::script(path), |one| one.run.clone());
+    let run = best.map_or_else(|| without_arguments(path, described), |one| one.run.clone());
     match files.get(path).and_then(|facts| facts.cpu_option.as_ref()) {
         Some(option) if !run.arguments.iter().any(|argument| wants_cpu(argument)) => {
             on_the_cpu(run, option)
         }
         _ => run,
     }
+}
+
+/// The program without arguments, in the folder where the project's files start it.
+fn without_arguments(path: &Path, described: &[Described]) -> Run {
+    let of_path = |one: &&Described| one.run.path == path && one.run.module.is_none();
+    let folder = described.iter().find(of_path).and_then(|one| one.run.folder.clone());
+    Run { folder, ..Run::script(path) }
 }
 
 /// Adds the program's own option for the CPU.
@@ -175,7 +191,14 @@ fn chosen(
 
 fn ranked<'a>(assessed: &BTreeMap<&Path, Assessment>, paths: &[&'a Path]) -> Vec<&'a Path> {
     let mut paths = paths.to_vec();
-    paths.sort_by(|a, b| rank(assessed, a).cmp(&rank(assessed, b)).then_with(|| a.cmp(b)));
+    // A variant has a longer name than the program that it varies: `mnist.py`, `mnist-mixed.py`.
+    let size = |path: &Path| (path.components().count(), path.as_os_str().len());
+    paths.sort_by(|a, b| {
+        rank(assessed, a)
+            .cmp(&rank(assessed, b))
+            .then_with(|| size(a).cmp(&size(b)))
+            .then_with(|| a.cmp(b))
+    });
     paths
 }
 

@@ -54,6 +54,9 @@ pub(super) struct Described {
     pub(super) doubts: Doubts,
     /// The file that contains it: `README.md`.
     pub(super) file: String,
+    /// The command and its place, for display: `README.md:14: python train.py --data DIR`. Empty if
+    /// the file has no command line.
+    pub(super) shown: String,
 }
 
 /// Reasons against a command, strongest first.
@@ -142,6 +145,7 @@ pub(super) fn described(
         (Kind::LaunchJson, Some(name)) => format!("configuration \"{name}\" from "),
         (Kind::Makefile, Some(target)) => format!("target {target} from "),
         (Kind::EntryPoints, Some(name)) => format!("command {name} from "),
+        (Kind::Readme, Some(script)) => format!("command of {script}, see "),
         _ => "command from ".to_owned(),
     };
     let mut origin = format!("{what}{file}:{}", written.line);
@@ -157,7 +161,11 @@ pub(super) fn described(
         folder: Some(base).filter(|base| !base.as_os_str().is_empty()),
         origin: Some(origin),
     };
-    Some(Described { run, kind, doubts, file })
+    let shown = match written.as_written.as_str() {
+        "" => String::new(),
+        text => format!("{file}:{}: {text}", written.line),
+    };
+    Some(Described { run, kind, doubts, file, shown })
 }
 
 /// Reduces a launcher from a project's file to one process on this machine, whatever the command
@@ -264,7 +272,7 @@ fn values(arguments: &[String]) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// Whether the arguments name input files that do not exist. Folders may be created by the program.
+/// Whether the arguments name input files that do not exist, or a folder of somebody else. Folders may be created by the program.
 fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
     const READ: [&str; 17] = [
         "yaml", "yml", "json", "jsonl", "toml", "py", "cfg", "ini", "txt", "csv", "parquet", "pt",
@@ -280,9 +288,21 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
         if writes.iter().any(|word| name.contains(word)) || value.contains("://") {
             return false;
         }
+        if is_in_unknown_home(value) {
+            return true;
+        }
         let extension = Path::new(value).extension().and_then(|it| it.to_str());
         extension.is_some_and(|it| READ.contains(&it))
             && !folders.iter().any(|folder| folder.join(value).exists())
+    })
+}
+
+/// Whether a value names the home folder of somebody who is unknown on this machine.
+fn is_in_unknown_home(value: &str) -> bool {
+    ["/home/", "/Users/"].iter().any(|homes| {
+        let Some((_, inside)) = value.split_once(homes) else { return false };
+        let name = inside.split(['/', '\'', '"']).next().unwrap_or_default();
+        !name.is_empty() && !Path::new(homes).join(name).is_dir()
     })
 }
 
@@ -352,7 +372,10 @@ fn is_other_task(arguments: &[String]) -> bool {
         "pretokenize",
     ];
     let command = arguments.first().map(String::as_str).filter(|first| TASKS.contains(first));
+    // `-h 128` may be a size.
+    let prints_help = arguments.last().is_some_and(|last| last == "-h");
     command.is_some()
+        || prints_help
         || arguments.iter().any(|argument| {
             // Some programs have `-eval`.
             let name = argument.trim_start_matches('-');

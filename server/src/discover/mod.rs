@@ -23,7 +23,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES};
+use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES, Program};
 use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cpu_option};
 
 use crate::config;
@@ -41,12 +41,16 @@ const MAX_FILES: usize = 2_000;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum size of all files together, in bytes.
 const MAX_TOTAL_BYTES: u64 = 32 << 20;
+/// The maximum number of files and folders.
+const MAX_ENTRIES: usize = 200_000;
 /// The maximum depth of folders.
 const MAX_DEPTH: usize = 12;
 /// The maximum number of files with commands.
 const MAX_COMMAND_FILES: usize = 200;
 /// The maximum depth of files with commands.
 const MAX_COMMAND_DEPTH: usize = 4;
+/// The maximum number of commands of a program in a message.
+const MAX_SHOWN_COMMANDS: usize = 2;
 /// The maximum duration of the walk.
 const MAX_TIME: Duration = Duration::from_secs(3);
 /// Folders with third-party code, in addition to those that git ignores.
@@ -163,6 +167,17 @@ impl Discovery {
         choose::choose(&files, &described, opened.as_deref(), remembered, cut_short)
     }
 
+    /// The commands in the project's files that train with the Python file at `path`, relative to
+    /// the root, for display.
+    pub(crate) fn commands_of(&mut self, root: &Path, path: &Path) -> Vec<String> {
+        let Some(path) = normal(path) else { return Vec::new() };
+        let Scan { described, .. } = self.scan(root, Some(&path));
+        let of_path = described.iter().filter(|one| {
+            one.run.path == path && !one.doubts.is_other_task && !one.shown.is_empty()
+        });
+        of_path.map(|one| one.shown.clone()).take(MAX_SHOWN_COMMANDS).collect()
+    }
+
     /// How to start the Python file at `path`, relative to the root, so that its imports are found.
     pub(crate) fn import_path(&mut self, root: &Path, path: &Path) -> ImportPath {
         let Some(path) = normal(path) else { return ImportPath::default() };
@@ -212,8 +227,12 @@ impl Discovery {
             .require_git(false)
             .filter_entry(|entry| !is_foreign(entry.path()))
             .build();
-        let mut cut_short = false;
-        for entry in walk.flatten() {
+        // Programs are near the root, so a search that reaches a limit has seen them.
+        let in_time = |_: &ignore::DirEntry| began.elapsed() <= MAX_TIME;
+        let mut entries: Vec<_> = walk.flatten().take(MAX_ENTRIES).take_while(in_time).collect();
+        entries.sort_by_key(ignore::DirEntry::depth);
+        let mut cut_short = entries.len() >= MAX_ENTRIES;
+        for entry in entries {
             if files.len() >= MAX_FILES || bytes > MAX_TOTAL_BYTES || began.elapsed() > MAX_TIME {
                 cut_short = true;
                 break;
@@ -246,23 +265,39 @@ impl Discovery {
             }
         }
         // Scripts come first: beside one, a notebook shows its results or has copies of its code.
-        let trains = |facts: &Arc<Facts>| facts.training.score >= TrainingScript::LIKELY;
-        if !files.iter().any(|(path, facts)| trains(facts) || is_named_train(path)) {
-            files.extend(notebooks.into_iter().filter(|(_, facts)| trains(facts)));
+        let mut files = Files(files);
+        let limit = choose::MAX_FOLLOWED_FILES;
+        let trains = |path: &PathBuf| is_named_train(path) || choose::trains(&files, path);
+        if !files.keys().take(limit).any(trains) {
+            let paths: Vec<PathBuf> = notebooks.keys().cloned().collect();
+            files.0.extend(notebooks);
+            let (first, rest) = paths.split_at(paths.len().min(limit));
+            let idle = first.iter().filter(|path| !choose::trains(&files, path));
+            for path in idle.chain(rest).cloned().collect::<Vec<_>>() {
+                files.0.remove(&path);
+            }
         }
         // Forget the facts of deleted files.
         self.facts.retain(|path, _| {
             path.strip_prefix(root).map_or(true, |relative| files.contains_key(relative))
         });
-        let files = Files(files);
         with_commands.sort_by(|a, b| {
             (a.1, a.0.components().count(), &a.0).cmp(&(b.1, b.0.components().count(), &b.0))
         });
         let has_gpu = has_gpu();
         let mut described = Vec::new();
+        let scripts: Vec<&Path> = with_commands
+            .iter()
+            .filter(|(_, kind)| *kind == Kind::ShellScript)
+            .map(|(path, _)| path.as_path())
+            .collect();
         for (file, kind) in &with_commands {
             for written in self.commands(&root.join(file), *kind).iter() {
-                described.extend(commands::described(root, &files, file, *kind, written, has_gpu));
+                let started = started_by_script(root, &scripts, file, written);
+                for written in started.as_deref().unwrap_or(std::slice::from_ref(written)) {
+                    let one = commands::described(root, &files, file, *kind, written, has_gpu);
+                    described.extend(one);
+                }
             }
         }
         self.commands.retain(|path, _| {
@@ -274,21 +309,15 @@ impl Discovery {
 
     fn commands(&mut self, full: &Path, kind: Kind) -> Arc<Vec<FoundCommand>> {
         let metadata = full.symlink_metadata().ok();
-        let readable =
-            |it: &std::fs::Metadata| it.is_file() && it.len() <= MAX_COMMAND_FILE_BYTES as u64;
-        let Some(metadata) = metadata.filter(readable) else { return Arc::default() };
+        let Some(metadata) = metadata.filter(is_readable) else { return Arc::default() };
         let version = (metadata.len(), metadata.modified().ok());
         if let Some((known, written)) = self.commands.get(full)
             && *known == version
         {
             return Arc::clone(written);
         }
-        let mut bytes = Vec::new();
-        let read = File::open(full).map(|file| file.take(MAX_COMMAND_FILE_BYTES as u64));
-        if read.and_then(|mut file| file.read_to_end(&mut bytes)).is_err() {
-            return Arc::default();
-        }
-        let written = Arc::new(kind.read(&String::from_utf8_lossy(&bytes)));
+        let Some(text) = read_text(full) else { return Arc::default() };
+        let written = Arc::new(kind.read(&text));
         self.commands.insert(full.to_owned(), (version, Arc::clone(&written)));
         written
     }
@@ -313,6 +342,54 @@ impl Discovery {
         self.facts.insert(full.to_owned(), (version, Arc::clone(&facts)));
         Some(facts)
     }
+}
+
+/// The programs that a command of `file` starts through a shell script, with the command's own line,
+/// and the script's as their name. Returns `None` for other commands.
+fn started_by_script(
+    root: &Path,
+    scripts: &[&Path],
+    file: &Path,
+    written: &FoundCommand,
+) -> Option<Vec<FoundCommand>> {
+    let Program::Shell(script) = &written.command.program else { return None };
+    let folder = written.command.folder.as_deref().unwrap_or_default();
+    let own = file.parent().unwrap_or(Path::new(""));
+    let place = |base: &Path| normal(&base.join(folder).join(script));
+    let is_script = |path: &PathBuf| scripts.contains(&path.as_path());
+    let mut written = written.clone();
+    let found = place(own).filter(is_script).or_else(|| place(Path::new("")).filter(is_script));
+    let found = found.or_else(|| {
+        // A README may omit the folder.
+        let script = normal(Path::new(script))?;
+        let mut below = scripts.iter().filter(|path| path.ends_with(&script));
+        let path = below.next().filter(|_| below.next().is_none())?;
+        let base = path.ancestors().nth(script.components().count())?.strip_prefix(own).ok()?;
+        written.command.folder = Some(format!("{}/", base.to_string_lossy().replace('\\', "/")));
+        Some((*path).to_owned())
+    });
+    let text = found.as_deref().and_then(|path| read_text(&root.join(path)));
+    let (Some(path), Some(text)) = (found, text) else { return Some(Vec::new()) };
+    let mut started = ridgeline_analysis::commands::started_by_script(&text, &written);
+    for one in &mut started {
+        let path = path.to_string_lossy().replace('\\', "/");
+        one.name = Some(format!("{path}:{}", one.line));
+        one.line = written.line;
+    }
+    Some(started)
+}
+
+/// The text of a file with commands.
+fn read_text(full: &Path) -> Option<String> {
+    full.symlink_metadata().ok().filter(is_readable)?;
+    let mut bytes = Vec::new();
+    let file = File::open(full).ok()?;
+    file.take(MAX_COMMAND_FILE_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn is_readable(file: &std::fs::Metadata) -> bool {
+    file.is_file() && file.len() <= MAX_COMMAND_FILE_BYTES as u64
 }
 
 /// Whether a file is called like a training script. Its loop may be in another file.

@@ -70,6 +70,109 @@ fn a_readme_may_start_above_the_project_or_in_a_list() {
 }
 
 #[test]
+fn a_readme_may_name_a_shell_script() {
+    let readme = "```\nsh scripts/linear/rate.sh\n```\nFor the others, `cd former` first.\n";
+    let script = "mkdir -p logs\nmodel=Linear\nfor n in 96 192\ndo\n  python -u run_long.py \\\n  \
+        --model $model --n $n >logs/$model.log\ndone\n";
+    check(
+        &[
+            ("run_long.py", TRAINS),
+            ("former/long_range_main.py", TRAINS),
+            ("former/scripts/a.sh", "python long_range_main.py -x\npython long_range_main.py -y\n"),
+            ("scripts/linear/rate.sh", script),
+            ("README.md", readme),
+        ],
+        "",
+        "",
+        "run_long.py --model Linear --n 96 (command of scripts/linear/rate.sh:5, see README.md:2)",
+    );
+}
+
+#[test]
+fn a_readme_may_omit_the_folder_of_a_shell_script() {
+    let readme = "```\nsh ./scripts/weather.sh\n```\n";
+    check(
+        &[
+            ("supervised/run.py", TRAINS),
+            ("supervised/scripts/weather.sh", "python run.py --data weather\n"),
+            ("README.md", readme),
+        ],
+        "",
+        "",
+        "supervised/run.py --data weather (command of supervised/scripts/weather.sh:1, see \
+        README.md:2)",
+    );
+}
+
+/// A command whose arguments are unknown still has a folder.
+#[test]
+fn the_folder_of_an_incomplete_command() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir_all(folder.path().join("lib")).expect("a folder");
+    for (file, text) in [
+        ("lib/train.py", TRAINS),
+        ("lib/run.sh", "python train.py --data $1 ${@:2}\n"),
+        ("README.md", "```\ncd lib\nbash run.sh DATA <folder>\n```\n"),
+    ] {
+        std::fs::write(folder.path().join(file), text).expect("written");
+    }
+    let found = Discovery::default().find(folder.path(), None, None);
+    let SearchResult::Run(run) = found else { panic!("{found:?}") };
+    assert_eq!((run.display().as_str(), run.folder), ("lib/train.py", Some("lib".into())));
+}
+
+#[test]
+fn a_command_that_prints_help_is_not_the_training() {
+    let readme = "```\npython train.py -h\n```\n";
+    check(&[("train.py", TRAINS), ("README.md", readme)], "", "", "train.py");
+}
+
+#[test]
+fn a_command_for_the_folders_of_somebody_else() {
+    let script = "python train.py --root \"('/home/no-such-person/data')\"\n";
+    check(&[("train.py", TRAINS), ("all.sh", script)], "", "", "train.py");
+}
+
+#[test]
+fn a_variant_comes_after_the_program_that_it_varies() {
+    check(
+        &[("src/mnist-mixed.py", TRAINS), ("src/mnist.py", TRAINS)],
+        "",
+        "",
+        "ask: src/mnist.py src/mnist-mixed.py",
+    );
+}
+
+#[test]
+fn a_notebook_may_train_through_a_file() {
+    let notebook = |cell: &str| {
+        format!(
+            "{{\"cells\":[{{\"cell_type\":\"code\",\"source\":[\"{cell}\"]}}],\
+            \"metadata\":{{}},\"nbformat\":4,\"nbformat_minor\":5}}"
+        )
+    };
+    let trains = notebook("import torch\\nfrom trainer import fit\\nfit(torch.nn.Linear(1, 1))\\n");
+    let shows = notebook("import torch\\nprint(torch.ones(1))\\n");
+    let trainer = "import torch\n\ndef fit(net):\n    \
+        optimizer = torch.optim.SGD(net.parameters(), lr=1)\n    for _ in range(9):\n        \
+        net(torch.ones(1)).sum().backward()\n        optimizer.step()\n";
+    check(
+        &[("trainer.py", trainer), ("run.ipynb", &trains), ("show.ipynb", &shows)],
+        "",
+        "",
+        "run.ipynb",
+    );
+    // A script that trains through a file comes first.
+    let script = "from trainer import fit\nimport torch\nfit(torch.nn.Linear(1, 1))\n";
+    check(
+        &[("trainer.py", trainer), ("run.ipynb", &trains), ("scripts/go.py", script)],
+        "",
+        "",
+        "scripts/go.py",
+    );
+}
+
+#[test]
 fn an_evaluation_in_a_readme_is_not_the_training() {
     let readme = "```\npython long_range.py -data x -eval\n```\n";
     check(
