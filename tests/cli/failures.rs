@@ -103,6 +103,21 @@ fn missing_file() {
         .contains("-- --data PATH");
 }
 
+/// The option that sets the path is declared in another file.
+#[test]
+fn missing_file_of_an_option() {
+    let options = "import argparse\nparser = argparse.ArgumentParser()\n\
+        parser.add_argument('--data-dir', default='data/')\n";
+    let train = "from options import parser\nargs = parser.parse_args()\n\
+        open(args.data_dir + 'train.csv')  # here\n";
+    let program = Program { files: &[("options.py", options)], ..NOTHING };
+    let Some(output) = run_failing(train, &program) else { return };
+    output
+        .has_advice("missing-file", Some(("train.py", train)))
+        .contains("Put the data there, or change `--data-dir`.")
+        .contains("`ridgeline profile train.py -- --data-dir PATH`");
+}
+
 #[test]
 fn file_in_another_folder() {
     let train = "open('configs/base.yaml')  # here\n";
@@ -156,9 +171,12 @@ const ARGPARSE: &str = "import argparse\nparser = argparse.ArgumentParser()\n\
 
 #[test]
 fn missing_required_argument() {
-    let Some(output) = run_failing(ARGPARSE, &NOTHING) else { return };
+    let readme = "```\npython train.py --dataset <name>\n```\n";
+    let program = Program { files: &[("README.md", readme)], ..NOTHING };
+    let Some(output) = run_failing(ARGPARSE, &program) else { return };
     output
         .has_advice("missing-argument", Some(("train.py", ARGPARSE)))
+        .contains("README.md:2 has `python train.py --dataset <name>`")
         .contains("the program exited with code 2: the following arguments are required: --dataset")
         .contains("usage: train.py")
         .contains("`ridgeline profile train.py -- --dataset …`");

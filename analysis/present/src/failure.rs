@@ -187,6 +187,11 @@ fn reported_lines(failure: &RunFailure) -> Vec<String> {
         .map(str::to_owned)
         .collect();
     let first = failure.message.lines().next().unwrap_or_default();
+    if !first.contains(char::is_alphanumeric) && !failure.message.trim().is_empty() {
+        // Rules and empty lines are not among the lines of output.
+        reported.push(format!("{}:", failure.error_type));
+        return reported;
+    }
     // The message of a worker's exception ends with its location.
     reported.push(match first.split(" (in ").next().unwrap_or_default().trim_end() {
         "" => failure.error_type.clone(),
@@ -322,6 +327,20 @@ mod tests {
             text += &format!("{}: {label}\n", frame.line);
         }
         expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn a_message_that_begins_with_a_rule_is_not_repeated() {
+        let mut failure = RunFailure {
+            error_type: "LookupError".into(),
+            message: "\n*****\n  Resource 'punkt' not found.".into(),
+            kind: "exception".into(),
+            ..RunFailure::default()
+        };
+        failure.run.output = ["loading", "LookupError:", "  Resource 'punkt' not found."]
+            .map(str::to_owned)
+            .to_vec();
+        assert_eq!(own_output(&failure, 6), ["loading"]);
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use ridgeline_base::printable::printable;
 use ridgeline_base::units;
-use ridgeline_profile::side_effects::{ChangeKind, SideEffects};
+use ridgeline_profile::side_effects::{Change, ChangeKind, SideEffects};
 
-/// The maximum number of changes listed in a sentence; the others are counted.
+/// The maximum number of changes that are listed one by one.
+const MAX_SEPARATE: usize = 5;
+/// The maximum number of changes and folders listed in a sentence; the others are counted.
 const MAX_LISTED: usize = 20;
 /// The same for notes, which are stored and therefore short.
 const MAX_LISTED_IN_NOTE: usize = 3;
@@ -18,29 +20,55 @@ pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
     if effects.count == 0 {
         return None;
     }
-    let named: Vec<String> = effects
-        .changes
-        .iter()
-        .filter(|change| names_outside || !change.outside)
-        .take(if names_outside { MAX_LISTED } else { MAX_LISTED_IN_NOTE })
-        .map(|change| {
-            let path = printable(&change.path);
-            match change.change {
-                ChangeKind::Removed => format!("{path} removed"),
-                _ => format!("{path} {}", units::bytes(change.bytes as f64)),
-            }
-        })
-        .collect();
+    let limit = if names_outside { MAX_LISTED } else { MAX_LISTED_IN_NOTE };
+    let shown = effects.changes.iter().filter(|change| names_outside || !change.outside);
+    let (named, changes) = named(shown, limit);
     let files = if effects.count == 1 { "file" } else { "files" };
     let at_least = if effects.is_whole { "" } else { "at least " };
     let mut text = format!("Not written to disk: {at_least}{} {files}", effects.count);
     if !named.is_empty() {
-        let more = if (named.len() as u64) < effects.count { ", …" } else { "" };
+        let more = if changes < effects.count { ", …" } else { "" };
         // Writing to a string cannot fail.
         let _ = write!(text, " ({}{more})", named.join(", "));
     }
     text.push_str(". `--side-effects allow`, or `side_effects` in ridgeline.toml, keeps them");
     Some(text)
+}
+
+/// Names changes, and counts them. A folder with several stands for them if there are many.
+fn named<'a>(changes: impl Iterator<Item = &'a Change>, limit: usize) -> (Vec<String>, u64) {
+    let changes: Vec<&Change> = changes.collect();
+    let folder = |change: &Change| match change.path.trim_start_matches('/').split_once('/') {
+        Some((folder, _)) if change.change != ChangeKind::Removed && folder != "~" => {
+            let length = change.path.find(folder).unwrap_or(0) + folder.len();
+            change.path.get(..length).map(str::to_owned)
+        }
+        _ => None,
+    };
+    let mut groups: Vec<(Option<String>, Vec<&Change>)> = Vec::new();
+    for change in &changes {
+        let own = folder(change).filter(|_| changes.len() > MAX_SEPARATE);
+        match groups.iter_mut().find(|(name, _)| name.is_some() && *name == own) {
+            Some((_, group)) => group.push(change),
+            None => groups.push((own, vec![change])),
+        }
+    }
+    groups.truncate(limit);
+    let count = groups.iter().map(|(_, group)| group.len() as u64).sum();
+    let text = |(name, group): &(Option<String>, Vec<&Change>)| match (name, group.as_slice()) {
+        (_, [change]) if change.change == ChangeKind::Removed => {
+            format!("{} removed", printable(&change.path))
+        }
+        (_, [change]) => {
+            format!("{} {}", printable(&change.path), units::bytes(change.bytes as f64))
+        }
+        (name, group) => {
+            let bytes: f64 = group.iter().map(|change| change.bytes as f64).sum();
+            let folder = printable(name.as_deref().unwrap_or_default());
+            format!("{} in {folder}/ {}", group.len(), units::bytes(bytes))
+        }
+    };
+    (groups.iter().map(text).collect(), count)
 }
 
 /// The writes that could not be redirected, as one sentence.
@@ -70,7 +98,6 @@ pub fn warning(effects: &SideEffects) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ridgeline_profile::side_effects::Change;
 
     fn effects() -> SideEffects {
         let change = |path: &str, change, outside| Change {
@@ -102,6 +129,22 @@ mod tests {
         let expected = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, …)";
         assert_eq!(sentence(&effects(), false), Some(format!("{expected}{end}")));
         assert_eq!(sentence(&SideEffects::default(), true), None);
+    }
+
+    #[test]
+    fn many_writes_are_listed_by_folder() {
+        let change = |path: String| Change {
+            path,
+            change: ChangeKind::Changed,
+            bytes: 1_000,
+            outside: false,
+        };
+        let mut changes: Vec<Change> =
+            (0..9).map(|at| change(format!("wandb/run/{at}.log"))).collect();
+        changes.push(change("model.pt".to_owned()));
+        let effects = SideEffects { changes, count: 10, is_whole: true, ..SideEffects::default() };
+        let text = sentence(&effects, true).unwrap_or_default();
+        assert!(text.contains("10 files (9 in wandb/ 9.0 kB, model.pt 1.0 kB). "), "{text}");
     }
 
     #[test]

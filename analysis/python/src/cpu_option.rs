@@ -4,6 +4,7 @@
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
+use super::declared_options::{Declaration, declaration, string};
 use crate::syntax::index::SourceIndex;
 
 /// The depth of a top-level assignment in the tree: module, statement, assignment.
@@ -49,30 +50,7 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
 
 /// Returns the arguments for an option that a call of `add_argument` declares.
 fn declared_option(call: Node<'_>, text: &str) -> Option<Vec<String>> {
-    let function = call.field(Field::Function)?;
-    let name = text.get(function.byte_range())?;
-    if name.rsplit('.').next() != Some("add_argument") {
-        return None;
-    }
-    let arguments = call.field(Field::Arguments)?;
-    let mut walk = arguments.walk();
-    let (mut option, mut default, mut action) = (None, None, None);
-    for argument in arguments.named_children(&mut walk) {
-        if argument.is(Kind::KeywordArgument) {
-            let keyword = argument.field(Field::Name)?;
-            let value = argument.field(Field::Value).and_then(|it| string(it, text));
-            match text.get(keyword.byte_range())? {
-                "default" => default = value,
-                "action" => action = value,
-                _ => {}
-            }
-        } else if let Some(value) = string(argument, text)
-            && (option.is_none() || value.starts_with("--"))
-        {
-            option = Some(value);
-        }
-    }
-    let option = option?;
+    let Declaration { option, default, action } = declaration(call, text)?;
     match option.trim_start_matches('-') {
         "device" | "accelerator" if default.is_some_and(is_gpu) => {
             Some(vec![option.to_owned(), "cpu".to_owned()])
@@ -97,14 +75,6 @@ fn setting(assignment: Node<'_>, text: &str) -> Option<Vec<String>> {
 
 fn is_gpu(value: &str) -> bool {
     value == "cuda" || value == "gpu" || value.starts_with("cuda:")
-}
-
-/// The content of a plain string.
-fn string<'t>(node: Node<'_>, text: &'t str) -> Option<&'t str> {
-    let mut walk = node.walk();
-    let mut parts = node.named_children(&mut walk).filter(|it| it.is(Kind::StringContent));
-    let content = parts.next().filter(|_| node.is(Kind::String) && parts.next().is_none())?;
-    text.get(content.byte_range())
 }
 
 #[cfg(test)]

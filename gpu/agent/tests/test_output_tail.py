@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,15 @@ def test_box_borders_are_removed() -> None:
     ]
 
 
+def test_rules_are_removed() -> None:
+    assert tail("=====\nSeed: 0\n----- \n| |\n") == ["Seed: 0"]
+
+
+def test_source_lines_of_warnings_are_removed() -> None:
+    warning = "a.py:3: UserWarning: old"
+    assert tail(f"{warning}\n  logger.warn(\n  indented\n") == [warning, "  indented"]
+
+
 def test_tail_is_limited() -> None:
     lines = tail("\n".join(f"{number} " + "x" * 1000 for number in range(1000)))
     assert len(lines) == MAX_LINES and lines[-1].startswith("999 ")
@@ -102,6 +112,10 @@ def test_module_and_version() -> None:
     module = failure_of("from pytest import no_such_name\n")["facts"]["module"]
     if sys.version_info >= (3, 10):
         assert module == {"name": "pytest", "version": pytest.__version__}
+        # The attribute may be one of a class.
+        module = failure_of("import torch\ntorch.nn.Linear.no_such_name\n")["facts"]["module"]
+        version = importlib.metadata.version("torch")
+        assert module == {"name": "torch.nn.modules.linear", "version": version}
     assert failure_of("import no_such_module_at_all\n")["facts"]["module"] == {
         "name": "no_such_module_at_all",
         "version": None,

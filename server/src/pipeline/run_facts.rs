@@ -1,10 +1,10 @@
 //! Facts about a run without a measurement, for the message about it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::python::{SourceIndex, cpu_option};
+use ridgeline_analysis::python::{DeclaredOption, SourceIndex, cpu_option, declared_options};
 use ridgeline_gpu::agent::{
     Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
 };
@@ -13,6 +13,7 @@ use ridgeline_gpu::interpreter::Interpreter;
 use super::plan::Plan;
 use super::{missing_files, recording};
 use crate::config;
+use crate::discover::Discovery;
 use crate::documents::text_on_disk;
 
 /// Adds all known facts about the run to its failure. It reads files.
@@ -55,7 +56,47 @@ pub(super) fn add_run_facts(
     };
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
     failure.run.found_paths = missing_files::find(&failure, &plan.root);
+    if failure.kind == "exception" {
+        failure.run.options = program_options(&failure, plan);
+    }
+    if (failure.kind == "exit" || !failure.run.options.is_empty())
+        && let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok())
+    {
+        failure.run.commands = Discovery::default().commands_of(&plan.root, script);
+    }
     failure
+}
+
+/// Returns the options that the script declares, the files on the way to the failure, and the files
+/// of the project that are named after options.
+fn program_options(failure: &RunFailure, plan: &Plan) -> Vec<DeclaredOption> {
+    const MAX_FILES: usize = 20;
+    let script = plan.file().map(Path::to_owned);
+    let frames =
+        failure.frames.iter().filter_map(|it| config::inside(&plan.root, Path::new(&it.path)).ok());
+    let beside = script.as_deref().and_then(Path::parent).map(option_files).unwrap_or_default();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for file in script.into_iter().chain(frames).chain(beside) {
+        if !files.contains(&file) && files.len() < MAX_FILES {
+            files.push(file);
+        }
+    }
+    let texts = files.iter().filter_map(|file| text_on_disk(file));
+    texts.flat_map(|text| declared_options(&SourceIndex::new(text))).collect()
+}
+
+/// The Python files in a folder that are named after options: `options.py`, `parse_args.py`.
+fn option_files(folder: &Path) -> Vec<PathBuf> {
+    const MAX_ENTRIES: usize = 1_000;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().take(MAX_ENTRIES).flatten();
+    let is_named = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let words = ["opt", "arg", "pars", "config", "param"];
+        name.ends_with(".py") && words.iter().any(|word| name.contains(word))
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_named).collect();
+    files.sort();
+    files
 }
 
 /// Returns the program's own option for the CPU if it is not among its arguments.

@@ -62,6 +62,7 @@ const RULES: &[Rule] = &[
     versions::newer_python,
     versions::python_2,
     environment::missing_variable,
+    environment::unknown_gym_environment,
     environment::standard_input,
     environment::no_display,
     processes::no_main_guard,
@@ -77,8 +78,11 @@ const RULES: &[Rule] = &[
     environment::disk_full,
     data::missing_command,
     data::missing_data_set,
+    data::missing_nltk_data,
     data::empty_data_set,
     data::missing_file,
+    data::asserted_path,
+    arguments::unset_option,
 ];
 
 /// The input of a rule.

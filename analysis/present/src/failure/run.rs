@@ -1,5 +1,6 @@
 //! Facts about the run that failed: advice names its program, its Python and its device.
 
+use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::FailureFacts;
 
 /// The program, its settings and its progress.
@@ -39,6 +40,11 @@ pub struct RunFacts {
     /// Files and folders in the project with the name that the program did not find, relative to
     /// the root.
     pub found_paths: Vec<String>,
+    /// The options that the program declares, if it raised an exception.
+    pub options: Vec<DeclaredOption>,
+    /// Commands in the project's files that start the program, with their place: `README.md:14:
+    /// python train.py --data DIR`.
+    pub commands: Vec<String>,
     /// The last lines of output.
     pub output: Vec<String>,
     /// Completed iterations. `None` if unknown.

@@ -114,7 +114,10 @@ def _module(error: BaseException) -> dict[str, str | None] | None:
         name = error.name
     elif isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)  # Since Python 3.10.
-        name = owner.__name__ if isinstance(owner, ModuleType) else None
+        if isinstance(owner, type):
+            name = owner.__module__
+        else:
+            name = owner.__name__ if isinstance(owner, ModuleType) else None
     if not isinstance(name, str) or not name:
         return None
     return {"name": name[:_MAX_TEXT_LENGTH], "version": _version(name.partition(".")[0])}

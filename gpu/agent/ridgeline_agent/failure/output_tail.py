@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterable, Iterator
 
 from .exception import shorten, without_absolute_paths, without_escapes
 
@@ -12,6 +13,7 @@ MAX_BYTES = 2**16
 _MAX_LINE_CHARS = 300
 # torchrun prefixes each line with the rank, and a prompt leaves its line open.
 _TRACEBACK = re.compile(r"^(\[\w+\]: ?)?(.*?)(?:Original )?Traceback \(most recent call last\):$")
+_WARNING = re.compile(r":\d+: \w*Warning: ")
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -21,17 +23,31 @@ _BOX_CHARACTERS = "─━│┃╭╮╰╯┌┐└┘═║╔╗╚╝"
 
 
 def last_lines(printed: bytes, root: str) -> list[str]:
-    """Returns at most 60 non-empty lines. Of tracebacks only the exceptions are kept, because their
-    frames are shown elsewhere.
+    """Returns at most 60 lines, without empty ones, rules (`=====`) and the source lines of
+    warnings. Of tracebacks only the exceptions are kept, because their frames are shown elsewhere.
     """
     text = without_escapes(printed[-MAX_BYTES:].decode("utf-8", "replace"))
     # The supervisor may cut within a line.
     lines = text.split("\n")[1 if len(printed) > MAX_BYTES else 0 :]
-    lines_to_show = [line for line in map(_shown, _without_frames(lines)) if line]
+    lines = list(_without_warned_source(_without_frames(lines)))
+    lines_to_show = [line for line in map(_shown, lines) if _says_something(line)]
     return [
         shorten(without_absolute_paths(line, root), _MAX_LINE_CHARS)
         for line in lines_to_show[-MAX_LINES:]
     ]
+
+
+def _without_warned_source(lines: Iterable[str]) -> Iterator[str]:
+    """Drops the source line that Python prints below a warning."""
+    is_warning = False
+    for line in lines:
+        if not (is_warning and line.startswith("  ")):
+            yield line
+        is_warning = _WARNING.search(line) is not None
+
+
+def _says_something(line: str) -> bool:
+    return any(one not in string.punctuation and not one.isspace() for one in line)
 
 
 def _shown(line: str) -> str:

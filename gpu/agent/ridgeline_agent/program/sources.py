@@ -19,6 +19,7 @@ from . import notebook_cells
 _AGENT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _BOOT = os.path.join(os.path.dirname(_AGENT), "boot.py")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
+_CYTHON = (".pyx", ".pxd", ".pxi")
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
 # Removed like whitespace from lines; analysis/python/src/lines.rs does the same.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -70,6 +71,9 @@ class UserCode:
             # resolving their paths took 280 ms per run.
             return None
         path = self.absolute(filename)
+        if filename.endswith(_CYTHON) and not os.path.isfile(path):
+            # Compiled elsewhere: the name is relative to the folder of the build.
+            return None
         package = self._package(path)
         if package is not None:
             return package

@@ -1,6 +1,8 @@
 //! Missing, unknown and invalid program arguments.
 
-use super::{Advice, Failed, between, quoted};
+use ridgeline_python::DeclaredOption;
+
+use super::{Advice, Failed, quoted};
 
 /// A mandatory value of Hydra or OmegaConf (`???`) is missing.
 pub(super) fn missing_setting(failed: &Failed) -> Option<Advice> {
@@ -36,15 +38,66 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
     if missing.iter().any(|text| error.contains(text)) {
         let option = first_option(error).unwrap_or("--option");
         let how = failed.run.with_arguments(failed.reader, &format!("{option} …"));
-        return failed
-            .because("missing-argument", format!("The program requires these arguments. {how}."));
+        return failed.because(
+            "missing-argument",
+            format!("The program requires these arguments. {how}.{}", known_commands(failed)),
+        );
     }
     let given = match failed.run.arguments.len() {
         0 => "It was run without arguments".to_owned(),
         _ => format!("It was run with {}", quoted(&failed.run.arguments.join(" "))),
     };
     let how = failed.run.with_arguments(failed.reader, "--option value");
-    failed.because("wrong-argument", format!("The program rejected its arguments. {given}. {how}."))
+    let known = known_commands(failed);
+    failed.because(
+        "wrong-argument",
+        format!("The program rejected its arguments. {given}. {how}.{known}"),
+    )
+}
+
+/// The message names an option of the program that has no value: `dataset_path is None`.
+pub(super) fn unset_option(failed: &Failed) -> Option<Advice> {
+    let types = ["ValueError", "AssertionError", "TypeError", "RuntimeError", "KeyError"];
+    if !failed.is(&types) {
+        return None;
+    }
+    let is_part_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let message = failed.failure.message.lines().next().unwrap_or_default();
+    let words: Vec<&str> = message.split(|c| !is_part_of_name(c)).collect();
+    let has_none = message == "None" || message.contains("NoneType");
+    let sources: Vec<&str> = failed.run.source.split(|c| !is_part_of_name(c) && c != '.').collect();
+    let is_named = |option: &&DeclaredOption| {
+        let name = option.name.trim_start_matches('-');
+        // A short or plain name may be any word.
+        let is_special = name.contains(['_', '-']);
+        let is_named = is_special && words.contains(&name) || words.contains(&option.name.as_str());
+        // `sizes[args.dataset]` with `KeyError: None`.
+        let attribute = format!("args.{}", name.replace('-', "_"));
+        is_named || has_none && sources.contains(&attribute.as_str())
+    };
+    let is_given = |option: &DeclaredOption| {
+        failed.run.arguments.iter().any(|given| given.split('=').next() == Some(&option.name))
+    };
+    let mut options = failed.run.options.iter().filter(|it| it.default.is_none() && !is_given(it));
+    let option = options.find(is_named)?;
+    let how = failed.run.with_arguments(failed.reader, &format!("{} …", option.name));
+    failed.because(
+        "missing-argument",
+        format!(
+            "The program's option {} is not set. {how}.{}",
+            quoted(&option.name),
+            known_commands(failed)
+        ),
+    )
+}
+
+/// The commands of the project's own files, as sentences.
+pub(super) fn known_commands(failed: &Failed) -> String {
+    let one = |command: &String| {
+        let (place, text) = command.split_once(": ").unwrap_or(("", command));
+        format!(" {place} has {}.", quoted(text))
+    };
+    failed.run.commands.iter().map(one).collect()
 }
 
 /// The error of an argument parser, without the program's name: `the following arguments are
@@ -74,6 +127,8 @@ fn first_option(error: &str) -> Option<&str> {
     let word = error
         .split([' ', ',', '\'', '"', '/', '='])
         .find(|word| word.starts_with('-') && word.len() > 1);
-    word.map(|word| word.trim_end_matches([':', '.', ';']))
-        .or_else(|| between(error, "are required: ", ",").filter(|name| !name.contains(' ')))
+    word.map(|word| word.trim_end_matches([':', '.', ';'])).or_else(|| {
+        let (_, names) = error.split_once("are required: ")?;
+        names.split(',').next().map(str::trim).filter(|it| !it.is_empty() && !it.contains(' '))
+    })
 }

@@ -1,6 +1,8 @@
 //! Missing files, datasets and commands.
 
-use super::{Advice, Failed, Reader, between, quoted};
+use ridgeline_python::DeclaredOption;
+
+use super::{Advice, Failed, Reader, RunFailure, between, quoted};
 
 /// A command that the program starts is missing.
 pub(super) fn missing_command(failed: &Failed) -> Option<Advice> {
@@ -46,6 +48,20 @@ pub(super) fn missing_data_set(failed: &Failed) -> Option<Advice> {
     failed.because("missing-data-set", text)
 }
 
+/// Data that NLTK downloads on request.
+pub(super) fn missing_nltk_data(failed: &Failed) -> Option<Advice> {
+    let message = failed.failure.message.as_str();
+    let name = between(message, "nltk.download('", "')").filter(|_| failed.is(&["LookupError"]))?;
+    failed.because(
+        "missing-data-set",
+        format!(
+            "NLTK's data {} is missing. Download it: `{} -m nltk.downloader {name}`.",
+            quoted(name),
+            failed.run.python
+        ),
+    )
+}
+
 /// The dataset has no samples.
 pub(super) fn empty_data_set(failed: &Failed) -> Option<Advice> {
     let is_sampler_error = failed.is(&["ValueError"])
@@ -68,15 +84,26 @@ pub(super) fn empty_data_set(failed: &Failed) -> Option<Advice> {
     )
 }
 
-/// The file does not exist where the program looks for it.
-pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
-    let has_errno = failed.errno() == "ENOENT";
-    if !(failed.is(&["FileNotFoundError"]) || has_errno) {
+/// Returns the path that the program did not find.
+fn missing_path(failure: &RunFailure) -> Option<&str> {
+    let error = &failure.run.error;
+    let is_missing = failure.error_type.ends_with("FileNotFoundError")
+        || error.errno.as_deref() == Some("ENOENT");
+    if !is_missing {
         return None;
     }
-    let message = failed.failure.message.as_str();
-    let name =
-        failed.run.error.file.as_deref().or_else(|| between(message, "directory: '", "'"))?;
+    let message = failure.message.as_str();
+    error
+        .file
+        .as_deref()
+        .or_else(|| between(message, "directory: '", "'"))
+        // HDF5.
+        .or_else(|| between(message, "unable to open file: name = '", "'"))
+}
+
+/// The file does not exist where the program looks for it.
+pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
+    let name = missing_path(failed.failure)?;
     if let Some(existing) = failed.run.found_paths.first() {
         let folder = existing.strip_suffix(name).map(|folder| folder.trim_end_matches('/'));
         let fix = match folder {
@@ -104,12 +131,38 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let instead = if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {
-        option_of(failed, name).map_or_else(
-            || how_to_provide_data(failed),
-            |option| format!("Put the data there, or pass another path with `{option}`."),
-        )
+        match option_of(failed, name) {
+            Some(option) => with_option(failed, option),
+            None if failed.run.options.is_empty() => how_to_provide_data(failed),
+            None => "Put the data there.".to_owned(),
+        }
     };
     failed.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
+}
+
+/// The program asserts that a path exists.
+pub(super) fn asserted_path(failed: &Failed) -> Option<Advice> {
+    let source = failed.run.source.as_str();
+    let checks =
+        ["os.path.exists(", "os.path.isfile(", "os.path.isdir(", ".exists()", ".is_file()"];
+    let is_check = source.trim_start().starts_with("assert")
+        && !source.contains("not ")
+        && checks.iter().any(|check| source.contains(check));
+    if !failed.is(&["AssertionError"]) || !is_check {
+        return None;
+    }
+    let instead = match option_of(failed, "") {
+        Some(option) => with_option(failed, option),
+        None => "Put it there.".to_owned(),
+    };
+    failed.because(
+        "missing-file",
+        format!(
+            "A file or folder that the program needs does not exist. Relative paths start at {}. \
+            {instead}",
+            failed.run.looked_up_from()
+        ),
+    )
 }
 
 /// How to run the program in a folder of the project. A script given on the command line runs in
@@ -126,23 +179,70 @@ fn run_in(failed: &Failed, folder: &str) -> String {
     }
 }
 
-/// The option whose value is the path, or a folder above it.
+/// The option that decides where the data is.
 fn option_of<'a>(failed: &'a Failed, name: &str) -> Option<&'a str> {
-    let arguments = &failed.run.arguments;
-    let folder = |value: &str| {
+    let is_above = |value: &str| {
         let value = value.trim_start_matches("./").trim_end_matches('/');
         value.len() > 1 && name.trim_start_matches("./").starts_with(value)
     };
-    let spaced = arguments.windows(2).find_map(|pair| match pair {
-        [option, value] if option.starts_with('-') && folder(value) => Some(option.as_str()),
+    let given = given_options(&failed.run.arguments);
+    let is_given = |option: &DeclaredOption| given.iter().any(|(name, _)| *name == option.name);
+    let declared = || failed.run.options.iter().filter(|option| !is_given(option));
+    let by_default =
+        || declared().find(|option| option.default.as_deref().is_some_and(is_above)).map(name_of);
+    // The path may start with a value: `data/gowalla` with `--dataset gowalla`.
+    let in_path = || {
+        let is_part = |value: &str| value.len() > 2 && name.split(['/', '.']).any(|it| it == value);
+        let mut all = given
+            .iter()
+            .copied()
+            .chain(declared().filter_map(|it| Some((it.name.as_str(), it.default.as_deref()?))));
+        all.find(|(option, value)| names_data(option) && is_part(value)).map(|(option, _)| option)
+    };
+    let by_name = || declared().find(|option| names_data_folder(&option.name)).map(name_of);
+    (given.iter().find(|(_, value)| is_above(value)).map(|(option, _)| *option))
+        .or_else(by_default)
+        .or_else(by_name)
+        .or_else(in_path)
+}
+
+fn name_of(option: &DeclaredOption) -> &str {
+    &option.name
+}
+
+/// The options among a program's arguments, with their values.
+fn given_options(arguments: &[String]) -> Vec<(&str, &str)> {
+    let spaced = arguments.windows(2).filter_map(|pair| match pair {
+        [option, value] if option.starts_with('-') && !option.contains('=') => {
+            Some((option.as_str(), value.as_str()))
+        }
         _ => None,
     });
-    let joined = || {
-        arguments.iter().filter_map(|one| one.split_once('=')).find_map(|(option, value)| {
-            (option.starts_with('-') && folder(value)).then_some(option)
-        })
-    };
-    spaced.or_else(joined)
+    let joined = arguments.iter().filter_map(|one| one.split_once('='));
+    spaced.chain(joined.filter(|(option, _)| option.starts_with('-'))).collect()
+}
+
+/// Whether an option is about data: `--dataset`.
+fn names_data(option: &str) -> bool {
+    let option = option.to_lowercase();
+    ["data", "corpus", "input"].iter().any(|word| option.contains(word))
+}
+
+/// Whether an option sets where the data is: `--data`, `--data_dir`, `--dataset-path`.
+fn names_data_folder(option: &str) -> bool {
+    let option = option.trim_start_matches('-').to_lowercase();
+    let is_place =
+        ["dir", "path", "root", "folder", "file"].iter().any(|word| option.contains(word));
+    option == "data" || names_data(&option) && is_place
+}
+
+/// How to pass another path.
+fn with_option(failed: &Failed, option: &str) -> String {
+    // The value of `--dataset` is often a name.
+    let is_name = names_data(option) && !names_data_folder(option);
+    let value = if is_name { "NAME" } else { "PATH" };
+    let how = failed.run.with_arguments(failed.reader, &format!("{option} {value}"));
+    format!("Put the data there, or change `{option}`. {how}.")
 }
 
 fn how_to_provide_data(failed: &Failed) -> String {

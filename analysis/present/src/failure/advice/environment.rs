@@ -3,6 +3,26 @@
 
 use super::{Advice, Failed, Reader, between, quoted};
 
+/// Gym or Gymnasium does not have the environment.
+pub(super) fn unknown_gym_environment(failed: &Failed) -> Option<Advice> {
+    let types = ["NameNotFound", "NamespaceNotFound", "VersionNotFound", "DeprecatedEnv"];
+    let is_gym = failed.failure.error_type.starts_with("gym");
+    if !is_gym || !failed.is(&types) {
+        return None;
+    }
+    let package = failed.failure.error_type.split('.').next().unwrap_or("gymnasium");
+    failed.because(
+        "unknown-gym-environment",
+        format!(
+            "The installed `{package}` does not have this environment. Install the package that \
+            has it (for Atari games: `{} -m pip install \"{package}[atari]\"`), or choose another \
+            environment, such as `CartPole-v1`.{}",
+            failed.run.python,
+            super::arguments::known_commands(failed)
+        ),
+    )
+}
+
 /// An environment variable is missing: `os.environ["DATA"]`.
 pub(super) fn missing_variable(failed: &Failed) -> Option<Advice> {
     if !failed.is(&["KeyError"]) || !super::distributed::is_environ_lookup(failed) {

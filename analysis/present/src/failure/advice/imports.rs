@@ -29,6 +29,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("serial", "pyserial"),
     ("sentence_transformers", "sentence-transformers"),
     ("skimage", "scikit-image"),
+    ("skvideo", "sk-video"),
     ("sklearn", "scikit-learn"),
     ("skopt", "scikit-optimize"),
     ("torch_geometric", "torch-geometric"),
@@ -38,6 +39,14 @@ const PACKAGES: &[(&str, &str)] = &[
     ("usb", "pyusb"),
     ("yaml", "PyYAML"),
     ("zmq", "pyzmq"),
+];
+
+/// Modules that are not on PyPI, and where they are. PyPI may have another project of that name.
+const NOT_ON_PYPI: &[(&str, &str)] = &[
+    ("apex", "https://github.com/NVIDIA/apex"),
+    ("detectron2", "https://github.com/facebookresearch/detectron2"),
+    ("pytorch3d", "https://github.com/facebookresearch/pytorch3d"),
+    ("tinycudann", "https://github.com/NVlabs/tiny-cuda-nn"),
 ];
 
 /// Returns the dotted name of the module that was not found.
@@ -68,6 +77,19 @@ pub(super) fn relative_import(failed: &Failed) -> Option<Advice> {
 pub(super) fn own_module(failed: &Failed) -> Option<Advice> {
     let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
     let found = failed.run.found_paths.first()?;
+    let is_installed = failed.run.error.module.as_ref().is_some_and(|it| it.version.is_some());
+    if is_installed && name.contains('.') {
+        return failed.because(
+            "own-module",
+            format!(
+                "An installed package is called {} as well, and Python prefers it to a folder \
+                without `__init__.py`. Add an empty `__init__.py` to the project's folder (it has \
+                {}), or use an environment without that package.",
+                quoted(name.split('.').next().unwrap_or(name)),
+                quoted(found)
+            ),
+        );
+    }
     // To import `data.loading` from `src/data/loading.py`, the search path needs `src`.
     let top = name.split('.').next().unwrap_or(name);
     let folder = match found.rsplit_once('/') {
@@ -119,11 +141,15 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
         Reader::Terminal => "`--python PATH`, or `python` in ridgeline.toml",
         Reader::Editor => "the editor's choice of interpreter, or `python` in ridgeline.toml",
     };
+    let source = NOT_ON_PYPI.iter().find(|(module, _)| *module == top);
+    let install = source.map_or_else(
+        || format!("Install it: `{python} -m pip install {package}`."),
+        |(_, source)| format!("It is not on PyPI: see {source} for how to build it."),
+    );
     failed.because(
         "missing-package",
         format!(
-            "{}{renamed} is not installed in the environment of {python}. Install it: `{python} -m \
-            pip install {package}`. Or choose the environment that has it: {other}.",
+            "{}{renamed} is not installed in the environment of {python}. {install} Or choose the environment that has it: {other}.",
             quoted(top)
         ),
     )

@@ -104,8 +104,8 @@ pub(super) fn no_network(failed: &Failed) -> Option<Advice> {
         format!(
             "The program could not reach {which}. Ridgeline does not restrict the network of a \
             run: this machine is offline, or needs a proxy (`HTTPS_PROXY`). Run the program once \
-            with network access to fill the cache: runs read and keep the torch and Hugging Face \
-            caches."
+            with network access and without Ridgeline, which discards downloads into the project \
+            (it keeps the torch and Hugging Face caches)."
         ),
     )
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::failure::FailureFrame;
+use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::{ModuleFacts, RaisedIn};
 
 /// A failure of `train.py`, with typical facts about the run.
@@ -343,6 +344,90 @@ fn files_and_disks() {
     );
 }
 
+/// The advice names the option that decides where the data is.
+#[test]
+fn options_for_missing_data() {
+    let advice = |path: &str, arguments: &[&str], options: &[(&str, &str)]| {
+        let mut failure = failure("FileNotFoundError", "");
+        failure.run.error.file = Some(path.into());
+        failure.run.arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
+        let option = |(name, default): &(&str, &str)| DeclaredOption {
+            name: (*name).to_owned(),
+            default: Some((*default).to_owned()).filter(|it| !it.is_empty()),
+        };
+        failure.run.options = options.iter().map(option).collect();
+        checked_advice(&failure, "missing-file")
+    };
+    let options = [("--out", "data"), ("--dataset", "lastfm"), ("--lr", "")];
+    // A given value, a default, a name, a part of the path, nothing.
+    assert!(advice("in/x.csv", &["--root", "in/"], &options).contains("change `--root`"));
+    assert!(advice("data/x.csv", &[], &options).contains("change `--out`"));
+    let folder = [("--dataset", "lastfm"), ("--data-dir", "")];
+    assert!(advice("/x/lastfm.csv", &[], &folder).contains("change `--data-dir`"));
+    assert!(advice("raw/lastfm/x.csv", &[], &options).contains("-- --dataset NAME`"));
+    let text = advice("raw/x.csv", &[], &options);
+    assert!(text.contains("Put the data there.") && !text.contains("--data"), "{text}");
+    // The message of HDF5 has the path only in its text.
+    let hdf5 = "[Errno 2] Unable to synchronously open file (unable to open file: name = \
+        'data/train.h5', errno = 2, error message = 'No such file or directory')";
+    check("FileNotFoundError", hdf5, "missing-file");
+}
+
+#[test]
+fn environments_that_gym_does_not_have() {
+    check("gym.error.NameNotFound", "Environment Pong doesn't exist.", "unknown-gym-environment");
+    check("my.NameNotFound", "Environment Pong doesn't exist.", "");
+}
+
+#[test]
+fn options_without_a_value() {
+    let mut unset = failure("ValueError", "create cache: failed: dataset_path is None");
+    let option = |name: &str, default: Option<&str>| DeclaredOption {
+        name: name.to_owned(),
+        default: default.map(str::to_owned),
+    };
+    unset.run.options = vec![option("--create", None), option("--dataset_path", None)];
+    let text = checked_advice(&unset, "missing-argument");
+    assert!(text.contains("-- --dataset_path …"), "{text}");
+    unset.run.arguments = vec!["--dataset_path=x".into()];
+    checked_advice(&unset, "");
+    let mut key = failure("KeyError", "None");
+    key.run.options = vec![option("--in", None), option("--dataset", None)];
+    key.run.source = "size = {'a': 1}[args.dataset]".into();
+    assert!(checked_advice(&key, "missing-argument").contains("-- --dataset …"));
+    key.run.source = "size = sizes[name]".into();
+    checked_advice(&key, "");
+    unset.run.arguments.clear();
+    unset.run.options = vec![option("--create", None), option("--dataset_path", Some("x"))];
+    checked_advice(&unset, "");
+}
+
+#[test]
+fn paths_in_assertions() {
+    let mut asserted = failure("AssertionError", "");
+    asserted.run.source = "assert os.path.exists(path)".into();
+    checked_advice(&asserted, "missing-file");
+    asserted.run.options = vec![DeclaredOption { name: "--data_dir".into(), default: None }];
+    assert!(checked_advice(&asserted, "missing-file").contains("-- --data_dir PATH`"));
+    asserted.run.source = "assert not os.path.exists(out)".into();
+    checked_advice(&asserted, "");
+}
+
+#[test]
+fn packages_that_are_not_on_pypi() {
+    let missing = failure("ModuleNotFoundError", "No module named 'apex'");
+    let text = checked_advice(&missing, "missing-package");
+    assert!(text.contains("https://github.com/NVIDIA/apex") && !text.contains("pip"), "{text}");
+}
+
+#[test]
+fn missing_data_of_nltk() {
+    let message = "\n*****\n  Resource 'punkt' not found.\n  >>> nltk.download('punkt')\n";
+    let text = checked_advice(&failure("LookupError", message), "missing-data-set");
+    assert!(text.contains("`.venv/bin/python -m nltk.downloader punkt`"), "{text}");
+    check("LookupError", "unknown encoding: x", "");
+}
+
 #[test]
 fn parsers() {
     let exit = |raised_in: &str, code: i64, output: &[&str], expected| {
@@ -369,6 +454,23 @@ fn parsers() {
         "missing-argument",
     );
     assert!(text.contains("-- data …"), "{text}");
+    let mut with_command = failure("SystemExit", "the program exited with code 2");
+    with_command.kind = "exit".into();
+    with_command.run.error.raised_in =
+        Some(RaisedIn { path: "argparse.py".into(), name: "exit".into() });
+    with_command.run.error.exit_code = Some(2);
+    with_command.run.output =
+        vec!["train.py: error: the following arguments are required: --name".into()];
+    with_command.run.commands = vec!["README.md:3: python train.py --name <name>".into()];
+    let text = checked_advice(&with_command, "missing-argument");
+    assert!(text.ends_with("README.md:3 has `python train.py --name <name>`."), "{text}");
+    let text = exit(
+        "argparse.py",
+        2,
+        &[usage, "train.py: error: the following arguments are required: filename"],
+        "missing-argument",
+    );
+    assert!(text.contains("-- filename …"), "{text}");
     exit(
         "argparse.py",
         2,
