@@ -18,6 +18,7 @@ import torch
 from ..iterations.tracker import IterationTracker
 from ..program import allocator
 from ..program.batch import BatchWatch
+from ..program.calling_library import calling_library
 from ..program.memory import MemoryWatch
 from ..program.modules import ModuleTable
 from ..protocol.spec import RunSpec
@@ -63,6 +64,8 @@ class ProfiledIterations:
         self.memory: MemoryWatch | None = None
         # The last iteration whose memory was observed.
         self.measured: tuple[MemoryWatch, BatchWatch] | None = None
+        # The package whose function the user's line calls; None if it calls torch.
+        self.library: str | None = None
         # The number of iterations that are profiled only for their times, after those with memory.
         self.for_times = 0
         # Time of the current signal, by the realtime clock.
@@ -91,6 +94,11 @@ class ProfiledIterations:
         """Returns whether it was the last one. If so, call `stop`, otherwise `begin_next`."""
         is_last = len(self.windows) + 1 >= self.wanted + self.for_times
         self._close_window(frame, is_last)
+        if self.library is None:
+            # The program may leave the loop before the recording is written.
+            what = "the library that runs the loop"
+            user_code = self._sources.user_code
+            self.library = self._notes.tolerating(what, calling_library, frame, user_code)
         return is_last
 
     def begin_next(self, frame: types.FrameType) -> None:

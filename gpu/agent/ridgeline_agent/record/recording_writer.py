@@ -17,7 +17,6 @@ from .. import __version__
 from ..iterations.rhythm import rhythm
 from ..iterations.tracker import IterationTracker
 from ..program import notebook_cells
-from ..program.calling_library import calling_library
 from ..program.memory import MemoryWatch
 from ..program.modules import optimizers_json
 from ..protocol.spec import RunSpec
@@ -137,8 +136,6 @@ class RecordingWriter:
         observed = program.observed.json(program.table, program.compiled) if complete else {}
         memory, batch = profiled.measured or (MemoryWatch(program.device), program.batch)
         tolerating("the names of weights", memory.name_weights, frame)
-        what = "the library that runs the loop"
-        library = tolerating(what, calling_library, frame, sources.user_code) if complete else None
         sources.read_texts(tracker.began_ns)
         loop = self._loop()
         return {
@@ -158,7 +155,7 @@ class RecordingWriter:
             "threads": profiled.log.threads_json(),
             "iterations": self._iterations(status),
             "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
-            "library": library,
+            "library": profiled.library if complete else None,
             "batch": program.forward_only.with_unit(batch.json()),
             "modules": modules or [],
             "optimizers": owned or [],
