@@ -90,6 +90,11 @@ impl Block {
         let mut continues = false;
         let mut text = String::new();
         for line in &self.lines {
+            // A shell would end the command here, but people read on.
+            if continues && line.trim_start().starts_with('#') {
+                text.push_str("\\\n");
+                continue;
+            }
             let command = match without_prompt(line) {
                 Some(command) => command,
                 None if has_prompts && !continues => "",
@@ -200,6 +205,15 @@ mod tests {
             expect![[r#"
                 6: <python> Script("b.py") []
                 3: <python> Script("train.py") []"#]],
+        );
+    }
+
+    #[test]
+    fn comments_within_a_command() {
+        check(
+            "```bash\npython train.py \\\n    # the folder of the data\n    --data data/ \\\n    \
+             # a small model\n    --width 8\n    # the end\n```\n",
+            expect![[r#"2: <python> Script("train.py") [--data|data/|--width|8]"#]],
         );
     }
 

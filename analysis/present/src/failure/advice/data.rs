@@ -238,8 +238,12 @@ fn names_data_folder(option: &str) -> bool {
 
 /// How to pass another path.
 fn with_option(failed: &Failed, option: &str) -> String {
-    // The value of `--dataset` is often a name.
-    let is_name = names_data(option) && !names_data_folder(option);
+    // The value of `--dataset` may be a name.
+    let declared = failed.run.options.iter().find(|it| it.name == option);
+    let default = declared.and_then(|it| it.default.as_deref());
+    let given = given_options(&failed.run.arguments).into_iter().find(|(name, _)| *name == option);
+    let has_path = given.map(|(_, value)| value).or(default).is_some_and(|it| it.contains('/'));
+    let is_name = names_data(option) && !names_data_folder(option) && !has_path;
     let value = if is_name { "NAME" } else { "PATH" };
     let how = failed.run.with_arguments(failed.reader, &format!("{option} {value}"));
     format!("Put the data there, or change `{option}`. {how}.")

@@ -365,6 +365,8 @@ fn options_for_missing_data() {
     let folder = [("--dataset", "lastfm"), ("--data-dir", "")];
     assert!(advice("/x/lastfm.csv", &[], &folder).contains("change `--data-dir`"));
     assert!(advice("raw/lastfm/x.csv", &[], &options).contains("-- --dataset NAME`"));
+    let path = [("--dataset", "data/train.h5")];
+    assert!(advice("data/train.h5", &[], &path).contains("-- --dataset PATH`"));
     let text = advice("raw/x.csv", &[], &options);
     assert!(text.contains("Put the data there.") && !text.contains("--data"), "{text}");
     // The message of HDF5 has the path only in its text.
