@@ -271,7 +271,11 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
             followed += 1;
             one.is_possible = reaches_torch(files, path, &with_torch);
             if let Some(reached) = reach(files, path, function.as_deref()) {
-                base = LIKELY + i32::from(reached.sets_up);
+                // It is as likely as a program with this loop in its own file.
+                let of_loop = files.get(&reached.file).map_or(0, |facts| facts.training.score);
+                base = i32::try_from(of_loop)
+                    .unwrap_or(i32::MAX)
+                    .max(LIKELY + i32::from(reached.sets_up));
                 let place = reached.file.to_string_lossy().replace('\\', "/");
                 one.reasons = if reached.file == *path {
                     vec!["runs its training function".to_owned()]

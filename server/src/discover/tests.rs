@@ -480,6 +480,26 @@ fn commands_for_another_task_and_another_folder() {
     check(&files, "", "", "pkg/train.py --epochs 2 (command from README.md:2)");
 }
 
+/// A repository of papers' code: the README starts a program whose loop is in another file, and a folder
+/// has the original program of a baseline.
+#[test]
+fn a_program_of_the_readme_comes_before_one_with_its_own_loop() {
+    let experiment =
+        TRAINS.replace("def main():", "def train():").replace("    main()\n", "    train()\n");
+    let run = "from experiment import train\n\nif __name__ == \"__main__\":\n    train()\n";
+    let files = [
+        ("README.md", "```\npython run_exp.py --model small\n```\n"),
+        ("run_exp.py", run),
+        ("experiment.py", &experiment[..experiment.find("if __name__").expect("it is there")]),
+        ("model.py", MODEL),
+        ("baseline/long_range_main.py", TRAINS),
+        ("baseline/single_step_main.py", TRAINS),
+    ];
+    let expected = "likeliest first: run_exp.py --model small \
+        baseline/long_range_main.py baseline/single_step_main.py";
+    check(&files, "", "", expected);
+}
+
 #[test]
 fn the_readme_starts_main_before_finetune() {
     let readme = "```\npython main.py --lr 1\npython finetune.py --lr 1\n```\n";
