@@ -1,6 +1,7 @@
 //! `attention-written-out`: attention as separate matmul, softmax and matmul, which stores the
 //! scores of all pairs in memory (Dao et al., "FlashAttention", NeurIPS 2022;
-//! `scaled_dot_product_attention`).
+//! `scaled_dot_product_attention`). `nn.MultiheadAttention` also computes it that way if it has to
+//! return the weights.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -12,6 +13,8 @@ use crate::rule::Rule;
 use crate::source_queries::place;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::Operator;
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::fixes::attention_weights::unused_weights;
 use ridgeline_optimize::rewrite::fixes::layers::layer;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{
@@ -95,11 +98,33 @@ fn finding(at: SourceLine) -> Finding {
     }
 }
 
+/// `nn.MultiheadAttention` returns weights that nothing uses.
+fn unused_weights_finding(at: SourceLine) -> Finding {
+    Finding {
+        message: "Attention weights are computed and not used".to_owned(),
+        why: "`nn.MultiheadAttention` returns its weights by default, and so cannot use the fused \
+            kernel, which does not store them. With `need_weights=False` it does; same results up \
+            to rounding."
+            .to_owned(),
+        fix: Some(EditKind::WithoutAttentionWeights),
+        ..finding(at)
+    }
+}
+
 fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
-    // Only a softmax over three or more dimensions on such a line can be attention.
-    let sites: Vec<_> = sites(evidence.program)
+    let layers: Vec<Line> = unused_weights(evidence.program)
         .into_iter()
-        .filter_map(|(module, line)| evidence.recorded_line(module, line))
+        .filter_map(|(module, call)| {
+            let line = evidence.program.module(module).line(call.start_byte());
+            evidence.recorded_line(module, line)
+        })
+        .collect();
+    let written_out = sites(evidence.program)
+        .into_iter()
+        .filter_map(|(module, line)| evidence.recorded_line(module, line));
+    // Only a softmax over three or more dimensions on such a line can be attention.
+    let sites: Vec<_> = written_out
+        .chain(layers.iter().copied())
         .filter_map(|line| {
             let softmax = work_of_line(evidence, line).filter(|(key, _)| {
                 let operator = evidence.operator(key);
@@ -133,8 +158,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             is_predicted: true,
         };
         let is_large = peak > 0.0 && cost.bytes >= MIN_SHARE * peak;
+        let make = if layers.contains(&(file, line)) { unused_weights_finding } else { finding };
         (evidence.share(cost.time_ns) >= MIN_SHARE || is_large)
-            .then(|| Finding { cost: Some(cost), ..finding(evidence.place(file, line)) })
+            .then(|| Finding { cost: Some(cost), ..make(evidence.place(file, line)) })
     });
     Some(found.collect())
 }

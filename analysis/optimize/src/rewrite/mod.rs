@@ -85,6 +85,8 @@ pub enum EditKind {
     WithoutBias,
     /// `inplace=True` for an activation.
     InPlaceActivation,
+    /// `need_weights=False` for a call of `nn.MultiheadAttention`.
+    WithoutAttentionWeights,
 }
 
 impl EditKind {
@@ -118,7 +120,7 @@ impl EditKind {
     ];
 
     /// The edits that fix a finding and have no what-if.
-    pub const FIXES: [EditKind; 10] = [
+    pub const FIXES: [EditKind; 11] = [
         EditKind::DetachAccumulated,
         EditKind::NoGradInValidation,
         EditKind::EvalModeInValidation,
@@ -129,6 +131,7 @@ impl EditKind {
         EditKind::CudnnBenchmark,
         EditKind::WithoutBias,
         EditKind::InPlaceActivation,
+        EditKind::WithoutAttentionWeights,
     ];
 
     /// Returns the name of the optimization that it applies, as in what-ifs. Returns `None` for
@@ -163,6 +166,7 @@ impl EditKind {
             EditKind::CudnnBenchmark => "cudnn-benchmark",
             EditKind::WithoutBias => "without-bias",
             EditKind::InPlaceActivation => "in-place-activation",
+            EditKind::WithoutAttentionWeights => "without-attention-weights",
         }
     }
 
@@ -195,6 +199,9 @@ impl EditKind {
             EditKind::CudnnBenchmark => "Enable cuDNN autotuning (cudnn.benchmark)",
             EditKind::WithoutBias => "Remove the redundant bias (bias=False)",
             EditKind::InPlaceActivation => "Use the in-place activation (inplace=True)",
+            EditKind::WithoutAttentionWeights => {
+                "Do not compute the attention weights (need_weights=False)"
+            }
         }
     }
 

@@ -175,3 +175,28 @@ fn softmax_that_did_not_run_is_not_reported() {
     );
     assert!(other.measured(&AttentionWrittenOut).is_empty());
 }
+
+#[test]
+fn multihead_attention_whose_weights_are_unused() {
+    let text = |call: &str| {
+        format!(
+            "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        \
+             super().__init__()\n        self.attn = nn.MultiheadAttention(768, 12)\n    \
+             def forward(self, x):\n        {call}\nnet = Net()\nnet(1)\n"
+        )
+    };
+    let found = |call: &str| {
+        Case::new(&text(call))
+            .call(8, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
+            .call(8, Phase::Forward, &operator("softmax", &[SCORES, SCORES]), 800.0)
+            .call(8, Phase::Forward, &operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .measured(&AttentionWrittenOut)
+    };
+    let unused = found("return self.attn(x, x, x)[0]");
+    assert_eq!(unused.len(), 1);
+    assert_eq!(unused[0].at.line, 8);
+    assert_eq!(unused[0].fix, Some(EditKind::WithoutAttentionWeights));
+    assert!(unused[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 1e5));
+    assert_eq!(found("return self.attn(x, x, x)"), []);
+    assert_eq!(found("return self.attn(x, x, x, need_weights=False)[0]"), []);
+}

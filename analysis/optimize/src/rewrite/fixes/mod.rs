@@ -4,6 +4,7 @@
 pub mod accumulated_loss;
 mod activations;
 mod anomaly_detection;
+pub mod attention_weights;
 mod attributes;
 mod cudnn_benchmark;
 mod eval_mode;
@@ -46,6 +47,7 @@ pub fn rewrite<'a>(
         EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
         EditKind::WithoutBias => redundant_bias::rewrite(program, edits, at),
         EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),
+        EditKind::WithoutAttentionWeights => attention_weights::rewrite(program, edits, at),
         _ => Err(Refusal::not_understood("it does not fix a finding")),
     }
 }

@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
+mod attention_weights;
 mod in_place;
 
 const BIAS: EditKind = EditKind::WithoutBias;
