@@ -292,7 +292,8 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
             }
         }
         let (named, kinds) = mentions(path, described);
-        one.score = base + by_name(path) + named;
+        let copied = if files.is_copied(path) { COPIED } else { 0 };
+        one.score = base + by_name(path) + copied + named;
         one.reasons.extend(kinds);
         one.in_readme = in_readme(path, described);
         one.fits = base >= LIKELY || (one.is_possible && one.score >= LIKELY && named > 0);
@@ -302,6 +303,8 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
 }
 
 const LIKELY: i32 = TrainingScript::LIKELY as i32;
+/// The score of a program in a copy of another project, which is there to be compared with or used.
+const COPIED: i32 = -4;
 
 /// The score from the project's files that mention a program, and their names.
 fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {

@@ -15,7 +15,7 @@ mod standard_library;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Deref;
@@ -104,13 +104,24 @@ type Version = (u64, Option<SystemTime>);
 
 /// The Python files of a project, by path relative to its root.
 #[derive(Debug, Default)]
-struct Files(BTreeMap<PathBuf, Arc<Facts>>);
+struct Files {
+    facts: BTreeMap<PathBuf, Arc<Facts>>,
+    /// Folders below the root with a license of their own: copies of other projects.
+    copies: BTreeSet<PathBuf>,
+}
+
+impl Files {
+    /// Whether a file belongs to a copy of another project.
+    fn is_copied(&self, path: &Path) -> bool {
+        path.ancestors().any(|folder| self.copies.contains(folder))
+    }
+}
 
 impl Deref for Files {
     type Target = BTreeMap<PathBuf, Arc<Facts>>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.facts
     }
 }
 
@@ -232,6 +243,9 @@ impl Discovery {
         let mut entries: Vec<_> = walk.flatten().take(MAX_ENTRIES).take_while(in_time).collect();
         entries.sort_by_key(ignore::DirEntry::depth);
         let mut cut_short = entries.len() >= MAX_ENTRIES;
+        let copies = entries.iter().filter(|entry| entry.depth() > 1 && is_license(entry.path()));
+        let copies = copies.filter_map(|entry| entry.path().strip_prefix(root).ok()?.parent());
+        let copies = copies.map(Path::to_owned).collect();
         for entry in entries {
             if files.len() >= MAX_FILES || bytes > MAX_TOTAL_BYTES || began.elapsed() > MAX_TIME {
                 cut_short = true;
@@ -265,16 +279,16 @@ impl Discovery {
             }
         }
         // Scripts come first: beside one, a notebook shows its results or has copies of its code.
-        let mut files = Files(files);
+        let mut files = Files { facts: files, copies };
         let limit = choose::MAX_FOLLOWED_FILES;
         let trains = |path: &PathBuf| is_named_train(path) || choose::trains(&files, path);
         if !files.keys().take(limit).any(trains) {
             let paths: Vec<PathBuf> = notebooks.keys().cloned().collect();
-            files.0.extend(notebooks);
+            files.facts.extend(notebooks);
             let (first, rest) = paths.split_at(paths.len().min(limit));
             let idle = first.iter().filter(|path| !choose::trains(&files, path));
             for path in idle.chain(rest).cloned().collect::<Vec<_>>() {
-                files.0.remove(&path);
+                files.facts.remove(&path);
             }
         }
         // Forget the facts of deleted files.
@@ -395,6 +409,11 @@ fn is_readable(file: &std::fs::Metadata) -> bool {
 /// Whether a file is called like a training script. Its loop may be in another file.
 fn is_named_train(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem == "train") && !is_notebook(path)
+}
+
+fn is_license(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    matches!(stem.as_str(), "license" | "licence" | "copying")
 }
 
 fn is_foreign(path: &Path) -> bool {

@@ -501,6 +501,19 @@ fn a_program_of_the_readme_comes_before_one_with_its_own_loop() {
 }
 
 #[test]
+fn a_copy_of_another_project_comes_after_the_own_program() {
+    let files = [
+        ("main.py", TRAINS),
+        ("model.py", MODEL),
+        ("baseline/train.py", TRAINS),
+        ("baseline/model.py", MODEL),
+        ("baseline/LICENSE", "MIT License"),
+        ("LICENSE", "MIT License"),
+    ];
+    check(&files, "", "", "main.py");
+}
+
+#[test]
 fn the_readme_starts_main_before_finetune() {
     let readme = "```\npython main.py --lr 1\npython finetune.py --lr 1\n```\n";
     let files = [("main.py", TRAINS), ("finetune.py", TRAINS), ("README.md", readme)];
