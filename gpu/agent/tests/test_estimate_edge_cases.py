@@ -86,6 +86,19 @@ def test_program_that_exits_early(agent: Agent, tmp_path: Path) -> None:
     assert finished["ops"]["outcome"] == "no_iteration"
 
 
+def test_time_limit_while_the_list_is_written(agent: Agent, tmp_path: Path) -> None:
+    text = """\
+import signal, sys
+listed = sys.modules["ridgeline_agent.estimate.operator_list"]
+write = listed.write
+def write_late(*args):
+    signal.raise_signal(signal.SIGALRM)
+    write(*args)
+listed.write = write_late
+"""
+    complete_estimate(agent, tmp_path, text + TRAINING)
+
+
 def test_program_that_reads_stdin(agent: Agent, tmp_path: Path) -> None:
     complete_estimate(agent, tmp_path, "import sys\nassert sys.stdin.read() == ''\n" + TRAINING)
 

@@ -130,7 +130,9 @@ class Estimator:
         return "short"
 
     def late(self, seconds: float) -> None:
-        """The time limit is almost reached."""
+        """The time limit is almost reached. Interrupts the program anywhere."""
+        if self._saving:
+            return
         if self._result_without_steps is None:
             self.cut_short(f"no complete iteration within {seconds} s")
         self._current = self._result_without_steps

@@ -147,14 +147,26 @@ ClockReading read_clocks() {
   return closest;
 }
 
+// How much faster the subscriber's clock is than ours. A virtual machine that moved to another host may have a
+// time stamp counter that is behind the one of before: then it is measured again.
+double subscriber_rate(ClockReading current) {
+  if (!subscriber_clock) return 1;
+  if (current.local <= anchor.local || current.subscriber <= anchor.subscriber) {
+    anchor = current;
+    while (now() - anchor.local < 2000000) {
+    }
+    current = read_clocks();
+    if (current.local <= anchor.local || current.subscriber <= anchor.subscriber) return 1;
+  }
+  return (double)(current.subscriber - anchor.subscriber) / (double)(current.local - anchor.local);
+}
+
 // Writes records of finished work (or of all work) into buffers, with timestamps in the subscriber's clock.
 void write_records(bool all) {
   Lock lock(mu);
   uint64_t cutoff = now();
   ClockReading current = read_clocks();
-  double slope = 1;
-  if (subscriber_clock && current.local > anchor.local)
-    slope = (double)(current.subscriber - anchor.subscriber) / (double)(current.local - anchor.local);
+  double slope = subscriber_rate(current);
   auto convert = [&](uint64_t time) {
     return (uint64_t)((long double)current.subscriber + (long double)(int64_t)(time - current.local) * slope);
   };
