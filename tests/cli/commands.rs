@@ -50,8 +50,8 @@ fn the_first_of_several_equally_likely_scripts() {
     let Some(result) = ridgeline(&sandbox, &["profile", "."]) else { return };
     result
         .exits_with(0)
-        .stderr_contains("Profiling cyclegan.py in ")
-        .stderr_contains("note: 2 scripts could be the training script, and none is more likely than the others. Profiling the first one, cyclegan.py. The others: dcgan.py.");
+        .stderr_contains("Profiling dcgan.py in ")
+        .stderr_contains("note: 2 scripts could be the training script, and none is more likely than the others. Profiling the first one, dcgan.py. The others: cyclegan.py.");
 }
 
 /// Returns a script that trains only with these arguments.

@@ -8,7 +8,7 @@ use tower_lsp::ls_types::InitializeParams;
 
 /// Returns the readable parts of the parameters. Parameters that are no object stay as they are,
 /// and are refused.
-pub(super) fn readable(params: Value) -> Value {
+pub(crate) fn readable(params: Value) -> Value {
     if !params.is_object() {
         return params;
     }

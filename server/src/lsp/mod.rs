@@ -5,6 +5,7 @@ pub(crate) mod capabilities;
 pub(crate) mod client;
 pub(crate) mod ext;
 pub(crate) mod from_proto;
+pub(crate) mod initialize;
 pub(crate) mod position;
 pub(crate) mod to_proto;
 

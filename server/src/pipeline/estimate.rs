@@ -248,12 +248,12 @@ impl Job<'_> {
             list if is_short && is_over_time => {
                 Ok(Listing::Endless(list.ok().as_ref().and_then(last_line)))
             }
+            Ok(list) if list.outcome == ListOutcome::NoIteration => {
+                Err(unavailable("the code ends without an iteration".to_owned()))
+            }
             Ok(list) if list.ops.is_empty() => {
                 let why = list.notes.first().cloned();
                 Err(unavailable(why.unwrap_or_else(|| "no operators ran".to_owned())))
-            }
-            Ok(list) if list.outcome == ListOutcome::NoIteration => {
-                Err(unavailable("the code ends without an iteration".to_owned()))
             }
             list => list.map(|list| Listing::Complete(Arc::new(list))),
         }

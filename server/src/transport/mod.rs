@@ -26,7 +26,6 @@ use self::screen::{ScreenedMessage, refused, screen};
 use crate::outbox::Outbox;
 
 pub(crate) mod frames;
-mod initialize;
 mod parent;
 pub(crate) mod screen;
 

@@ -10,8 +10,6 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tower_lsp::jsonrpc::Request;
 
-use super::initialize;
-
 /// The maximum nesting depth. serde_json stops at 128, and no protocol message reaches 30.
 const DEPTH_LIMIT: usize = 100;
 
@@ -132,7 +130,9 @@ fn call(method: String, id: Option<Value>, text: &str, has_params: bool) -> Scre
         return refused(id, -32601, "this method is not a request");
     }
     let params = match repaired_params(text, has_params) {
-        Ok(Some(params)) if method == "initialize" => Some(initialize::readable(params)),
+        Ok(Some(params)) if method == "initialize" => {
+            Some(crate::lsp::initialize::readable(params))
+        }
         Ok(params) => params,
         // A number that is too large, for example. The rest of the message is JSON.
         Err(()) => return refused(id, -32700, "the parameters are not valid JSON"),

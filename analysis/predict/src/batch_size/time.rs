@@ -24,7 +24,7 @@ use ridgeline_base::statistics::median;
 use ridgeline_operators::range::Range;
 
 /// The relative standard deviation between the medians of two runs of an unchanged program, used if
-/// there are too few runs to measure it: `docs/accuracy.md`, "Batch size".
+/// there are too few runs to measure it: `docs/accuracy.md`, "Unsaved text and other batch sizes".
 const SCATTER: f64 = 0.02;
 /// The half width of an 80% interval, in standard deviations.
 const HALF_WIDTH_80: f64 = 1.2816;
