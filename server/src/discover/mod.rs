@@ -282,7 +282,7 @@ impl Discovery {
         let mut files = Files { facts: files, copies };
         let limit = choose::MAX_FOLLOWED_FILES;
         let trains = |path: &PathBuf| is_named_train(path) || choose::trains(&files, path);
-        if !files.keys().take(limit).any(trains) {
+        if !notebooks.is_empty() && !files.keys().take(limit).any(trains) {
             let paths: Vec<PathBuf> = notebooks.keys().cloned().collect();
             files.facts.extend(notebooks);
             let (first, rest) = paths.split_at(paths.len().min(limit));
@@ -412,8 +412,11 @@ fn is_named_train(path: &Path) -> bool {
 }
 
 fn is_license(path: &Path) -> bool {
+    // Not `license.py`.
+    let extension = path.extension().map(|it| it.to_string_lossy().to_lowercase());
+    let is_text = extension.is_none_or(|it| matches!(it.as_str(), "txt" | "md" | "rst"));
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-    matches!(stem.as_str(), "license" | "licence" | "copying")
+    is_text && matches!(stem.as_str(), "license" | "licence" | "copying")
 }
 
 fn is_foreign(path: &Path) -> bool {

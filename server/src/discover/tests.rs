@@ -511,6 +511,8 @@ fn a_copy_of_another_project_comes_after_the_own_program() {
         ("LICENSE", "MIT License"),
     ];
     check(&files, "", "", "main.py");
+    let files = [("app/train.py", TRAINS), ("app/license.py", ""), ("other/run_it.py", TRAINS)];
+    check(&files, "", "", "likeliest first: app/train.py other/run_it.py");
 }
 
 #[test]

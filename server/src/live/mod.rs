@@ -90,7 +90,8 @@ pub(crate) struct Gap {
 pub(crate) struct Obstacle {
     pub at: FailureFrame,
     pub message: String,
-    /// Whether the code raises an exception there. Otherwise it had come that far when the time was over.
+    /// Whether the code raises an exception there. Otherwise it had reached this line at the time
+    /// limit.
     pub raises: bool,
 }
 

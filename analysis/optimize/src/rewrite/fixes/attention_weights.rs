@@ -77,22 +77,13 @@ fn is_unused(text: &Module, call: Node<'_>) -> bool {
             parent.field(Field::Subscript).is_some_and(|index| written(text, index) == "0")
         }
         Kind::Assignment if parent.field(Field::Right) == Some(call) => {
-            let targets = parent
-                .field(Field::Left)
-                .filter(|left| matches!(Kind::of(left), Kind::PatternList | Kind::TuplePattern));
-            let Some([_, weights]) = targets.map(named_children).as_deref().and_then(two) else {
-                return false;
-            };
-            weights.is(Kind::Identifier) && !is_read_elsewhere(text, weights)
+            let Some(targets) = parent.field(Field::Left) else { return false };
+            let [_, weights] = named_children(targets)[..] else { return false };
+            matches!(Kind::of(&targets), Kind::PatternList | Kind::TuplePattern)
+                && weights.is(Kind::Identifier)
+                && !is_read_elsewhere(text, weights)
         }
         _ => false,
-    }
-}
-
-fn two<'n>(nodes: &[Node<'n>]) -> Option<[Node<'n>; 2]> {
-    match nodes {
-        [one, other] => Some([*one, *other]),
-        _ => None,
     }
 }
 
