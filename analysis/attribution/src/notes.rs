@@ -89,7 +89,8 @@ pub(super) fn of_library(library: &str, profile: &Profile) -> Option<String> {
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
     let total_ns: f64 = iterations.timed_ns.iter().map(|&ns| ns as f64).sum();
-    let share = (iterations.waited_ns? as f64 / total_ns.max(1.0)).min(1.0);
+    let waited_ns: f64 = iterations.timed_waited_ns.iter().map(|&ns| ns as f64).sum();
+    let share = (waited_ns / total_ns.max(1.0)).min(1.0);
     (share >= MIN_WAITING).then(|| {
         format!(
             "The machine was busy: the program waited for the CPU {} of the measured time, so \
@@ -129,12 +130,15 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_noted() {
-        let iterations =
-            |waited_ns| Iterations { timed_ns: vec![60, 40], waited_ns, ..Iterations::default() };
-        assert_eq!(waiting(&iterations(None)), None);
-        assert_eq!(waiting(&iterations(Some(9))), None);
+        let iterations = |waited_ns: &[u64]| Iterations {
+            timed_ns: vec![60, 40],
+            timed_waited_ns: waited_ns.to_vec(),
+            ..Iterations::default()
+        };
+        assert_eq!(waiting(&iterations(&[])), None);
+        assert_eq!(waiting(&iterations(&[0, 9])), None);
         assert_eq!(
-            waiting(&iterations(Some(30))).as_deref(),
+            waiting(&iterations(&[20, 10])).as_deref(),
             Some(
                 "The machine was busy: the program waited for the CPU 30% of the measured \
                 time, so it is faster on an idle machine."

@@ -26,34 +26,24 @@ const MAX_DEVIATION: f64 = 0.25;
 /// Returns the slow iterations found by the recorder; `None` if there is only one, which may be an
 /// accident.
 pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
-    let timed = &iterations.timed_ns;
-    let is_slow = |at: &usize| iterations.slow.contains(at);
-    let times = |slow: bool| -> Vec<f64> {
-        let chosen = timed.iter().enumerate().filter(|(at, _)| is_slow(at) == slow);
-        chosen.map(|(_, &ns)| ns as f64).collect()
-    };
-    let (slow, others) = (times(true), times(false));
-    if slow.len() < 2 {
+    let wall = Split::of(&iterations.timed_ns, &iterations.slow);
+    if iterations.slow.len() < 2 {
         return None;
     }
-    let (typical_ns, slow_ns) = (median(&others)?, median(&slow)?);
-    let mean_over = |period: Option<u32>| {
-        let whole = timed.get(first_of_whole_periods(timed.len(), period)..)?;
-        Some(whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64)
-    };
-    let explains_mean = |&period: &u32| {
-        let predicted_ns = (f64::from(period - 1) * typical_ns + slow_ns) / f64::from(period);
-        let mean_ns = mean_over(Some(period));
-        mean_ns.is_some_and(|mean| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns)
-    };
-    let period = iterations.period.filter(|&period| period >= 2).filter(explains_mean);
-    let mean_ns = mean_over(period)?;
+    let (typical_ns, slow_ns) = (median(&wall.others)?, median(&wall.slow)?);
+    // Other programs delay some iterations, but that says nothing about the period.
+    let undisturbed_ns = undisturbed_ns(iterations);
+    let undisturbed = Split::of(&undisturbed_ns, &iterations.slow);
+    let is_period =
+        |&period: &u32| period >= 2 && undisturbed.explains_mean(&undisturbed_ns, period);
+    let period = iterations.period.filter(is_period);
+    let mean_ns = mean_over_periods(&iterations.timed_ns, period)?;
     let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
     let profiled = u32::try_from(iterations.profiled.len()).ok()?;
     is_sound.then_some(SlowIterations {
         period,
-        count: slow.len() as u32,
-        of: timed.len() as u32,
+        count: wall.slow.len() as u32,
+        of: iterations.timed_ns.len() as u32,
         typical_ns,
         slow_ns,
         mean_ns,
@@ -61,6 +51,48 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
         are_whole_periods: period
             .is_some_and(|period| profiled > 0 && profiled.is_multiple_of(period)),
     })
+}
+
+/// The times of slow iterations and of the others.
+struct Split {
+    slow: Vec<f64>,
+    others: Vec<f64>,
+}
+
+impl Split {
+    fn of(times_ns: &[u64], slow: &[usize]) -> Split {
+        let times = |is_slow: bool| -> Vec<f64> {
+            let chosen = times_ns.iter().enumerate().filter(|(at, _)| slow.contains(at) == is_slow);
+            chosen.map(|(_, &ns)| ns as f64).collect()
+        };
+        Split { slow: times(true), others: times(false) }
+    }
+
+    /// Whether one slow iteration in each period explains the mean of these times.
+    fn explains_mean(&self, times_ns: &[u64], period: u32) -> bool {
+        let (Some(typical_ns), Some(slow_ns)) = (median(&self.others), median(&self.slow)) else {
+            return false;
+        };
+        let predicted_ns = (f64::from(period - 1) * typical_ns + slow_ns) / f64::from(period);
+        mean_over_periods(times_ns, Some(period))
+            .is_some_and(|mean| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns)
+    }
+}
+
+/// Returns the mean time, over whole periods if there is a period.
+fn mean_over_periods(times_ns: &[u64], period: Option<u32>) -> Option<f64> {
+    let whole = times_ns.get(first_of_whole_periods(times_ns.len(), period)..)?;
+    (!whole.is_empty()).then(|| whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64)
+}
+
+/// Returns the times of the timed iterations without waiting for the CPU, if that is known.
+fn undisturbed_ns(iterations: &Iterations) -> Vec<u64> {
+    // On a GPU, they are the times between CUDA events, and the host runs ahead of those.
+    if !iterations.timed_device_ns.is_empty() {
+        return iterations.timed_ns.clone();
+    }
+    let waited = iterations.timed_waited_ns.iter().copied().chain(std::iter::repeat(0));
+    iterations.timed_ns.iter().zip(waited).map(|(ns, waited)| ns.saturating_sub(waited)).collect()
 }
 
 /// Returns the index of the first timed iteration of whole periods; 0 if there is no period.
@@ -156,6 +188,21 @@ mod tests {
         };
         let found = from_recorder(&iterations).expect("slow iterations");
         assert_eq!(found.period, expected);
+    }
+
+    #[test]
+    fn waiting_for_the_cpu_hides_no_period() {
+        let iterations = Iterations {
+            timed_ns: vec![9, 2, 2, 20, 9, 2, 2, 9],
+            timed_waited_ns: vec![0, 0, 0, 18, 0, 0, 0, 7],
+            slow: vec![0, 4],
+            period: Some(4),
+            ..Iterations::default()
+        };
+        let found = from_recorder(&iterations).expect("slow iterations");
+        assert_eq!(found.period, Some(4));
+        // Throughput is still over wall time.
+        assert_eq!(found.mean_ns, 55.0 / 8.0);
     }
 
     #[test]

@@ -288,8 +288,8 @@ pub struct Iterations {
     pub timed_ns: Vec<u64>,
     /// The same, measured with CUDA events.
     pub timed_device_ns: Vec<u64>,
-    /// Nanoseconds for which the training thread waited for the CPU in all timed iterations.
-    pub waited_ns: Option<u64>,
+    /// Nanoseconds for which the training thread waited for the CPU in each timed iteration; empty if unknown.
+    pub timed_waited_ns: Vec<u64>,
     /// Indices in `timed_ns` of the slow iterations.
     pub slow: Vec<usize>,
     /// Number of iterations from one slow iteration to the next.

@@ -76,7 +76,16 @@ ONE_SLOW = [1, 1, 9, 1]
     ],
 )
 def test_more_are_timed_again(times_ms: list[int], quick: bool, on_cuda: bool, more: bool) -> None:
-    assert more_are_timed_again(ns(times_ms), quick, 3_000 * MS, on_cuda) is more
+    times_ns = ns(times_ms)
+    assert more_are_timed_again(times_ns, times_ns, quick, 3_000 * MS, on_cuda) is more
+
+
+def test_iterations_that_waited_for_the_cpu_are_not_slow() -> None:
+    # Every fourth one is slow; other programs delayed some of the others.
+    wall_ns = ns([100, 20, 110, 20, 100, 90, 20, 80, 100, 85, 20, 95, 100, 20, 70, 20])
+    undisturbed_ns = ns([100, 20, 20, 20] * 4)
+    assert more_are_timed_again(wall_ns, wall_ns, False, 3_000 * MS, False)
+    assert not more_are_timed_again(wall_ns, undisturbed_ns, False, 3_000 * MS, False)
 
 
 def test_signal_grace_period_depends_on_remaining_time() -> None:

@@ -177,7 +177,7 @@ class RecordingWriter:
         """Returns `iterations` for the manifest."""
         complete = status == "complete"
         finder, timer, profiled = self._tracker.finder, self._timed.timer, self._profiled
-        found = rhythm(timer.wall_ns() if complete else [])
+        found = rhythm(timer.undisturbed_ns() if complete else [])
         grouping = finder.grouping_at_end() if status == "short" else None
         return {
             "found_by": finder.found_by if grouping is None else grouping.found_by,
@@ -191,7 +191,7 @@ class RecordingWriter:
             "signals": dict(finder.seen),
             "timed_ns": timer.wall_ns() if complete else [],
             "timed_device_ns": timer.device_ns() if complete else [],
-            "waited_ns": self._timed.waited_ns if complete else None,
+            "timed_waited_ns": timer.waited_ns() if complete else [],
             "timed_phases": self._timed.phases_json() if complete else {},
             "slow": list(found.slow),
             "period": found.period,

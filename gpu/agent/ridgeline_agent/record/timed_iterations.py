@@ -8,7 +8,6 @@ import torch
 
 from ..iterations.tracker import IterationTracker
 from ..protocol.spec import RunSpec
-from ..system import cpu_queue
 from .observed.collector import Observed
 from .phase_times import PhaseTimes
 from .timing import Timer, more_are_timed
@@ -34,9 +33,6 @@ class TimedIterations:
         self._all_ranks = all_ranks
         self.timer = Timer(torch.device("cpu"))
         self.phase_times = PhaseTimes()
-        self._waited_before_ns: int | None = None
-        # How long they waited for the CPU, or None if unknown.
-        self.waited_ns: int | None = None
 
     def forget(self, device: torch.device) -> None:
         """Discards the timed iterations, because they were not typical."""
@@ -46,7 +42,6 @@ class TimedIterations:
         """Prepares the timing of iterations on this device."""
         self.timer = Timer(device)
         self.phase_times = PhaseTimes()
-        self._waited_before_ns = cpu_queue.waited_ns()
 
     def iteration_ended(self, now_ns: int) -> bool:
         """Returns whether it was the last one. `now_ns` is a time of `perf_counter_ns`."""
@@ -60,9 +55,6 @@ class TimedIterations:
             timer.begin()
             return False
         timer.finish()
-        before_ns, after_ns = self._waited_before_ns, cpu_queue.waited_ns()
-        if before_ns is not None and after_ns is not None:
-            self.waited_ns = after_ns - before_ns
         return True
 
     def _goes_on(self, maximum: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..system.cpu_queue import CpuQueue
 from .device import synchronize
 from .energy import EnergyCounter
 
@@ -47,6 +48,9 @@ class Timer:
         self._block_begun = 0
         self._block_ended = 0
         self._host_ns: list[int] = []
+        self._queue: CpuQueue | None = None
+        self._waited_before: int | None = None
+        self._waited_ns: list[int | None] = []
         self._events: list[Any] = []
         self._energy = EnergyCounter.of(device)
         self._energy_begun: int | None = None
@@ -75,11 +79,16 @@ class Timer:
                 self._energy_begun = self._energy.millijoules()
             self._mark()
             self._block_begun = perf_counter_ns()
+        # Opened here, because this is the thread that runs the iterations.
+        self._queue = self._queue or CpuQueue()
+        self._waited_before = self._queue.waited_ns()
         self._begun = perf_counter_ns()
 
     def end(self, now_ns: int) -> None:
         """Ends the iteration at `now_ns` of `perf_counter_ns`."""
         self._host_ns.append(now_ns - self._begun)
+        before, after = self._waited_before, self._queue.waited_ns() if self._queue else None
+        self._waited_ns.append(None if before is None or after is None else after - before)
         if self.device.type == "cuda":
             self._mark()
 
@@ -103,6 +112,20 @@ class Timer:
             return self._host_ns
         block = self._block_ended - self._block_begun
         return [round(block * share / sum(shares)) for share in shares]
+
+    def waited_ns(self) -> list[int]:
+        """Returns how long the thread waited for the CPU in each iteration. Empty if unknown."""
+        known = [waited for waited in self._waited_ns if waited is not None]
+        return known if len(known) == self.count else []
+
+    def undisturbed_ns(self) -> list[int]:
+        """Returns each iteration's wall time; on a CPU without the time that the thread waited for
+        other programs.
+        """
+        wall_ns, waited_ns = self.wall_ns(), self.waited_ns()
+        if self.device.type == "cuda" or not waited_ns:
+            return wall_ns
+        return [max(wall - waited, 1) for wall, waited in zip(wall_ns, waited_ns)]
 
     def joules(self) -> float | None:
         """Returns the energy of one iteration of the whole GPU in joules, or None if unknown."""

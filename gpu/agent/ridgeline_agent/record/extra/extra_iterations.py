@@ -119,7 +119,8 @@ class ExtraIterations:
     def _time_more(self) -> _Purpose | None:
         # Profilers that had to be stopped for ours belong to the iterations that were timed before.
         was_ended = any(switch.on is None for switch in self._observed.switches)
-        quick, is_settled = are_quick(self.timer.host_ns), rhythm(self.timer.wall_ns()).is_settled
+        quick = are_quick(self.timer.host_ns)
+        is_settled = rhythm(self.timer.undisturbed_ns()).is_settled
         # On a GPU, a longer block is only timed if iterations are fast.
         is_settled |= self.timer.device.type == "cuda"
         wanted = _may_add(self._spec) and (quick or not is_settled) and not was_ended
@@ -127,7 +128,7 @@ class ExtraIterations:
 
     def _profile_whole_periods(self) -> _Purpose | None:
         times_ns, watched = self.timer.wall_ns(), self._spec.iterations.profiled
-        found = rhythm(times_ns)
+        found = rhythm(self.timer.undisturbed_ns())
         if found.period is None or not _may_add(self._spec):
             return None
         minimum = watched + (PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0)

@@ -36,12 +36,19 @@ def are_quick(times_ns: Sequence[int]) -> bool:
     return len(times_ns) > 0 and 0 < statistics.median(times_ns) < _QUICK_NS
 
 
-def more_are_timed_again(times_ns: Sequence[int], quick: bool, max_ns: int, on_cuda: bool) -> bool:
+def more_are_timed_again(
+    times_ns: Sequence[int],
+    undisturbed_ns: Sequence[int],
+    quick: bool,
+    max_ns: int,
+    on_cuda: bool,
+) -> bool:
     """Whether another iteration should be timed after these, in the second timing.
 
     Args:
+        undisturbed_ns: The same without the time that other programs took.
         quick: See `MoreTimes`.
-        most_ns: Time limit for all of them.
+        max_ns: Time limit for all of them.
         on_cuda: Whether a GPU computes.
     """
     count, total_ns = len(times_ns), sum(times_ns)
@@ -55,7 +62,7 @@ def more_are_timed_again(times_ns: Sequence[int], quick: bool, max_ns: int, on_c
     # The analysis takes longer than a fast iteration.
     if count % _ANALYZE_EVERY:
         return True
-    found = rhythm(times_ns)
+    found = rhythm(undisturbed_ns)
     if found.slow:
         return not found.is_settled
     return total_ns < _ENOUGH_NS if quick else True
@@ -92,7 +99,10 @@ class MoreTimes:
             self.phase_times.iteration_ended()
             on_cuda = self.timer.device.type == "cuda"
             times_ns = self.timer.host_ns
-            if not more_are_timed_again(times_ns, self._is_quick, self._max_ns, on_cuda):
+            undisturbed_ns = times_ns if on_cuda else self.timer.undisturbed_ns()
+            if not more_are_timed_again(
+                times_ns, undisturbed_ns, self._is_quick, self._max_ns, on_cuda
+            ):
                 return True
         else:
             self._skipped += 1
