@@ -24,7 +24,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum Outcome {
     Run(ProfileOutcome),
     Estimate(EstimateOutcome),
-    Findings(FindingsStep),
+    Findings(Box<FindingsStep>),
     Probes(Probes),
     WhatIfs(StudyResult),
     BatchSizes(SweepEnd),

@@ -86,14 +86,14 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { None })
     }
 
-    /// Times single operators of an iteration, in their original form and in variants, and stores
-    /// the results next to the recording. It runs no code of the workspace, but uses its Python. It
-    /// ends normally before `limit`. It may have no results.
+    /// Times single operators of an iteration, in their original form and in variants, and estimates
+    /// the memory of edited programs on fake tensors. It stores the results next to the recording.
+    /// It ends normally before `limit`. It may have no results.
     fn probes(
         &self,
         _request: ProfileRequest,
         _subject: Arc<RecordedRun>,
-        _recording: Option<PathBuf>,
+        _measured: Arc<Profiled>,
         _limit: Option<Duration>,
         _permit: Permit,
     ) -> BoxedFuture<Probes> {

@@ -344,6 +344,7 @@ impl GlobalState {
         let generation = self.next_number();
         let memory_limit = self.settings.batch_memory_limit;
         let workspace = &mut self.workspaces[id];
+        workspace.what_if.keep_previous(workspace.measured.first());
         workspace.last_loaded = profiled.recording.clone();
         workspace.measured.retain(|(_, older)| older.root != profiled.root);
         workspace.live.estimates.retain(|(_, older)| older.root != profiled.root);

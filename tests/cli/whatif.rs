@@ -169,6 +169,32 @@ fn measuring_leaves_the_script_unchanged() {
     assert_eq!(document(&result)["accuracy"]["pairs"], 2);
 }
 
+/// With dropout, attention runs in FP32 inside autocast, which only a run of the edited program shows.
+#[test]
+fn memory_of_mixed_precision_is_that_of_the_edited_program() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", include_str!("scripts/attention.py"));
+    let python = python.to_str().expect("a path");
+    let name = "amp-bf16";
+    let arguments = ["train.py", "--python", python, "--device", "cpu", "--only", name];
+    let result = whatif(&sandbox, &[&arguments[..], &["--measure", name, "--json", "-"]].concat());
+    if result.stderr.contains("this CPU has no 16-bit instructions") {
+        println!("SKIPPED: this CPU has no 16-bit instructions");
+        return;
+    }
+    let found = document(&result.exits_with(0));
+    let pair = &found["measured"][0];
+    let peak = |side: &str| pair[side]["after_peak_bytes"].as_f64().expect("a peak");
+    let (predicted, measured) = (peak("predicted"), peak("measured"));
+    assert!(
+        (predicted / measured - 1.0).abs() < 0.01,
+        "{predicted} predicted, {measured} measured"
+    );
+    let table = named(&found, name).expect("a prediction");
+    assert_eq!(table["peak_bytes"]["value"].as_f64(), Some(predicted));
+}
+
 #[test]
 fn tuning_leaves_the_script_unchanged() {
     let Some(python) = python_with_torch() else { return };

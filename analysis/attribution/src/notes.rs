@@ -2,12 +2,9 @@
 
 use super::replays::Replays;
 use ridgeline_base::units;
-use ridgeline_profile::{LineCost, Profile};
+use ridgeline_profile::{IterationCost, LineCost, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
-
-/// Waiting for the CPU is reported from this share of the measured time on.
-const MIN_WAITING: f64 = 0.1;
 
 /// Returns notes on a recording. `split` is whether an eager pass divided compiled functions.
 pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
@@ -86,12 +83,18 @@ pub(super) fn of_library(library: &str, profile: &Profile) -> Option<String> {
     ))
 }
 
-/// Whether other programs slowed down the timed iterations.
-fn waiting(iterations: &Iterations) -> Option<String> {
+/// Returns the share of the timed iterations for which the training thread waited for the CPU.
+pub(super) fn waited_share(iterations: &Iterations) -> f64 {
     let total_ns: f64 = iterations.timed_ns.iter().map(|&ns| ns as f64).sum();
     let waited_ns: f64 = iterations.timed_waited_ns.iter().map(|&ns| ns as f64).sum();
-    let share = (waited_ns / total_ns.max(1.0)).min(1.0);
-    (share >= MIN_WAITING).then(|| {
+    (waited_ns / total_ns.max(1.0)).min(1.0)
+}
+
+/// Whether other programs slowed down the timed iterations.
+fn waiting(iterations: &Iterations) -> Option<String> {
+    let share = waited_share(iterations);
+    let iteration = IterationCost { waited_share: share, ..IterationCost::default() };
+    iteration.is_of_busy_machine().then(|| {
         format!(
             "The machine was busy: the program waited for the CPU {} of the measured time, so \
             it is faster on an idle machine.",

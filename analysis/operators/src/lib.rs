@@ -6,11 +6,13 @@
 //!
 //! It does not know the order of the operators or the lines that called them.
 
+pub mod machine_costs;
 pub mod matmul_kernel;
 pub mod op_cost;
 pub mod op_list;
 pub mod operator;
 pub mod range;
 pub mod recorded_step;
+pub mod retyped;
 pub mod step_cost;
 mod trace_operator;

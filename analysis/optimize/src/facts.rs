@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec};
+use ridgeline_graph::graph::Graph;
+use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_cost::{self, Options};
-use ridgeline_operators::operator::Operator;
+use ridgeline_operators::operator::{ElementType, Operator};
 use ridgeline_operators::range::Range;
 use ridgeline_profile::Profile;
 use ridgeline_recording::manifest::Manifest;
@@ -107,6 +109,23 @@ impl Probes {
         let changed = self.operators.get(&(operator, variant))?;
         let ratio = Some(changed / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
         Some(Range::within_factor(ratio, PROBE_UNCERTAINTY))
+    }
+
+    /// Returns the times of a graph's operators in 16-bit types.
+    pub fn machine_costs(&self, graph: &Graph) -> MachineCosts {
+        let mut ratios = MachineCosts::default();
+        for (index, operator) in (0_u32..).zip(graph.operators.iter()) {
+            let Some(same_ns) = self.same(index) else { continue };
+            for (variant, element) in [
+                (Variant::BFloat16, ElementType::BFloat16),
+                (Variant::Float16, ElementType::Float16),
+            ] {
+                if let Some(changed_ns) = self.operators.get(&(index, variant)) {
+                    ratios.add(operator, element, same_ns, *changed_ns);
+                }
+            }
+        }
+        ratios
     }
 
     /// Returns the ratio of another operator's time to this one's, if both were measured.

@@ -1,20 +1,23 @@
 //! All what-ifs of one recorded iteration, with notes on how reliable they are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::accuracy::{Correction, Pair, correction};
 use super::facts::{Cluster, Facts, Probes};
 use super::network::{self, NetworkReport};
 use super::optimization::{Optimization, Prediction};
-use super::optimizations;
+use super::optimizations::{self, shared::overhead};
 use super::ranking::{WhatIfs, rank_until, sort};
 use super::recompute_curve::{Point, curve};
 use ridgeline_devices::cpu::cpu;
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_graph::calls::calls;
 use ridgeline_graph::graph::Resource;
 use ridgeline_graph::memory;
 use ridgeline_graph::recorded::{Recorded, TRUSTED_REPLAY};
+use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::range::Range;
 use ridgeline_profile::Profile;
@@ -74,6 +77,8 @@ pub struct Study {
     /// Cost and savings of activation recomputation, from the fastest point to the one with the
     /// least memory. Empty if not requested or if there is nothing to report.
     pub recompute: Vec<Point>,
+    /// What was measured on this machine, for estimates of unsaved text.
+    pub machine_costs: MachineCosts,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -155,8 +160,20 @@ impl RecordedRun {
                 true => curve(&self.recorded, &facts),
                 false => Vec::new(),
             },
+            machine_costs: self.machine_costs(&facts),
             notes: self.notes(),
         })
+    }
+
+    fn machine_costs(&self, facts: &Facts<'_>) -> MachineCosts {
+        let graph = &self.recorded.graph;
+        let mut costs = facts.probes.machine_costs(graph);
+        if !facts.is_gpu() {
+            let calls = calls(graph);
+            let modelled = overhead::machine_factor(graph, facts, &calls);
+            costs.call_ns = overhead::shortest_call_ns(graph, &calls).unwrap_or(0.0) / modelled;
+        }
+        costs
     }
 
     /// Reports whether the network between GPUs is fast enough to train on them.
@@ -241,6 +258,23 @@ impl Study {
         sort(combinations);
     }
 
+    /// Replaces the peak memory of predictions by better estimates, in bytes by the name of an optimization. Combinations
+    /// with such an optimization change by the same factor.
+    pub fn correct_memory(&mut self, peaks: &BTreeMap<String, f64>) {
+        let factor = |name: &str| {
+            let predicted = self.prediction(name)?.peak_bytes.filter(|peak| peak.value > 0.0)?;
+            Some(peaks.get(name)? / predicted.value)
+        };
+        let factors: BTreeMap<&String, f64> =
+            peaks.keys().filter_map(|name| Some((name, factor(name)?))).collect();
+        let WhatIfs { predictions, combinations, .. } = &mut self.what_ifs;
+        for prediction in predictions.iter_mut().chain(combinations) {
+            let known = prediction.names.iter().filter_map(|name| factors.get(name));
+            let factor: f64 = known.product();
+            prediction.peak_bytes = prediction.peak_bytes.map(|peak| peak.times(factor));
+        }
+    }
+
     /// Returns the predicted samples per second, or `None` without a batch size.
     pub fn samples_per_second(&self, prediction: &Prediction) -> Option<Range> {
         let now = self.batch_size? as f64 / (self.iteration_ns / 1e9);
@@ -277,6 +311,26 @@ impl Study {
 mod tests {
     use super::*;
     use crate::accuracy::Sides;
+
+    #[test]
+    fn better_estimates_of_memory_apply_to_combinations() {
+        let prediction = |names: &[&str], peak: f64| Prediction {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            peak_bytes: Some(Range::exact(peak)),
+            ..Prediction::default()
+        };
+        let mut study = Study::default();
+        study.what_ifs.predictions =
+            vec![prediction(&["amp-bf16"], 40.0), prediction(&["compile"], 50.0)];
+        study.what_ifs.combinations = vec![prediction(&["amp-bf16", "compile"], 30.0)];
+        study.correct_memory(&BTreeMap::from([
+            ("amp-bf16".to_owned(), 60.0),
+            ("amp-fp16".to_owned(), 60.0),
+        ]));
+        let WhatIfs { predictions, combinations, .. } = &study.what_ifs;
+        let peaks = predictions.iter().chain(combinations).map(|one| one.peak_bytes.unwrap().value);
+        assert_eq!(peaks.collect::<Vec<_>>(), [60.0, 50.0, 45.0]);
+    }
 
     #[test]
     fn corrections_can_change_the_order() {

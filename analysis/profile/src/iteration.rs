@@ -47,9 +47,20 @@ pub struct IterationCost {
     pub found_by: String,
     /// Whether the batch is counted in tokens: each iteration appends one token to every sequence.
     pub counts_tokens: bool,
+    /// The share of the timed iterations for which the training thread waited for the CPU, because other programs used
+    /// it; 0 if unknown.
+    pub waited_share: f64,
 }
 
+/// From this share on, waiting for the CPU makes times unreliable.
+const BUSY_SHARE: f64 = 0.1;
+
 impl IterationCost {
+    /// Whether other programs slowed the timed iterations down.
+    pub fn is_of_busy_machine(&self) -> bool {
+        self.waited_share >= BUSY_SHARE
+    }
+
     /// Returns the mean nanoseconds per iteration, slow iterations included.
     pub fn mean_ns(&self) -> f64 {
         self.slow.map_or(self.time_ns, |slow| slow.mean_ns)

@@ -255,10 +255,13 @@ async fn studied(
             .await
     });
     let probed = probed.await.map_err(run::failure_of)?;
+    let profiled = Arc::new(profiled);
+    let memory = pipeline.measure_edited_memory(plan, &profiled, cancel);
+    memory.await.map_err(run::failure_of)?;
     probed.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
     let mut answer = options.answer(&recorded_run, &probed.probes)?;
     what_if::correct(&mut answer.study, &profiled, Some(pipeline.store()));
-    Ok((Arc::new(profiled), answer))
+    Ok((profiled, answer))
 }
 
 /// Profiles a program and estimates all optimizations.

@@ -145,7 +145,9 @@ impl GlobalState {
         let target = self.target_gpu(id);
         let workspace = &mut self.workspaces[id];
         let measured = workspace.measured.iter().map(|(_, profiled)| profiled.clone()).collect();
-        let request = EstimateRequest { profile, texts, measured, target };
+        let machine_costs = workspace.newest_study().map(|study| study.machine_costs.clone());
+        let machine_costs = machine_costs.unwrap_or_default();
+        let request = EstimateRequest { profile, texts, measured, target, machine_costs };
         let estimate = self.profiler.estimate(request, permit);
         self.spawn_job(job, async move { Outcome::Estimate(estimate.await) });
         Some(())

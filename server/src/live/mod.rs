@@ -11,6 +11,7 @@ pub(crate) mod target_gpu;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::operators::machine_costs::MachineCosts;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::python::SourceIndex;
 
@@ -29,6 +30,8 @@ pub(crate) struct EstimateRequest {
     pub measured: Vec<Arc<Profiled>>,
     /// The target GPU if this machine has no GPU.
     pub target: Option<String>,
+    /// Times of operators in other types, from the what-ifs of the newest measurement.
+    pub machine_costs: MachineCosts,
 }
 
 /// Result of an estimate.

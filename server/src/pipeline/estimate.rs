@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ridgeline_analysis::devices::cpu::cpu;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::operators::machine_costs::MachineCosts;
 use ridgeline_analysis::operators::op_cost::Options;
 use ridgeline_analysis::operators::op_list::{OpList, Outcome as ListOutcome};
 use ridgeline_analysis::predict::live::{self, MeasuredText, Text};
@@ -112,7 +113,17 @@ impl Pipeline {
         let interpreter = or_cancelled(cancel, self.interpreter(&plan)).await?;
         let agent = or_cancelled(cancel, self.agent(&plan, &interpreter)).await?;
         let target = choose_target(&plan.root, measured, request.target.as_deref(), &agent).await?;
-        let job = Job { pipeline: self, plan: &plan, agent: &agent, target: &target, cancel };
+        // Those of another GPU would not apply to a target.
+        let machine_costs =
+            if target.name.is_none() { request.machine_costs } else { MachineCosts::default() };
+        let job = Job {
+            pipeline: self,
+            plan: &plan,
+            agent: &agent,
+            target: &target,
+            machine_costs: &machine_costs,
+            cancel,
+        };
 
         let before = job.before(saved_is_measured).await?;
         let Some(before) = before.as_ref().filter(|_| unsaved.overlay.is_empty()) else {
@@ -141,12 +152,48 @@ impl Pipeline {
     }
 }
 
+impl Pipeline {
+    /// Estimates the peak memory of a measured program with other texts in place of its files, in bytes. Returns `None`
+    /// if they do not complete an iteration.
+    ///
+    /// # Errors
+    /// If the files are no longer those that were measured, or the texts cannot run.
+    pub(super) async fn peak_with(
+        &self,
+        plan: &Plan,
+        measured: &Arc<Profiled>,
+        overlay: BTreeMap<String, String>,
+        cancel: &CancellationToken,
+    ) -> Result<Option<u64>, Outcome> {
+        let of_disk = measured.clone();
+        if !blocking(move || is_on_disk(&of_disk)).await? {
+            return Err(unavailable("the saved code is not the code that was measured".to_owned()));
+        }
+        let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
+        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let target = choose_target(&plan.root, Some(measured), None, &agent).await?;
+        let machine_costs = &MachineCosts::default();
+        let job =
+            Job { pipeline: self, plan, agent: &agent, target: &target, machine_costs, cancel };
+        let before = job.before(true).await?;
+        let Listing::Complete(now) = job.list(overlay.clone()).await? else { return Ok(None) };
+        if now.outcome != ListOutcome::Complete {
+            return Ok(None);
+        }
+        let unsaved = Unsaved::replaced(overlay);
+        let estimated = job.finish(&interpreter, before, now, unsaved).await?;
+        let EstimateOutcome::Estimated(estimated) = estimated else { return Ok(None) };
+        Ok(Some(estimated.profiled.profile.memory.peak_bytes).filter(|bytes| *bytes > 0))
+    }
+}
+
 /// One estimate and its inputs.
 struct Job<'a> {
     pipeline: &'a Pipeline,
     plan: &'a Plan,
     agent: &'a Agent,
     target: &'a Target,
+    machine_costs: &'a MachineCosts,
     cancel: &'a CancellationToken,
 }
 
@@ -269,12 +316,19 @@ impl Job<'_> {
     ) -> Result<EstimateOutcome, Outcome> {
         let (root, device) = (self.plan.root.clone(), self.target.device.clone());
         let (name, measured) = (self.target.name.clone(), self.target.measured.clone());
-        let interpreter = interpreter.clone();
+        let (interpreter, machine_costs) = (interpreter.clone(), self.machine_costs.clone());
         let outcome = blocking(move || {
             let before_list = before.map(|saved| saved.list);
             let texts = unsaved.texts(&root, &now, measured.as_deref());
-            let profile =
-                profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
+            let profile = profile(
+                &now,
+                before_list.as_deref(),
+                measured.as_deref(),
+                &texts,
+                &device,
+                name,
+                &machine_costs,
+            );
             let gaps = gaps(&now);
             let read = recording::LoadedRecording {
                 profile,
@@ -298,6 +352,7 @@ fn profile(
     texts: &BTreeMap<String, SourceIndex>,
     device: &DeviceSpec,
     target: Option<String>,
+    machine_costs: &MachineCosts,
 ) -> Profile {
     let texts: Vec<Text<'_>> = texts.iter().map(|(path, index)| Text { path, index }).collect();
     let measured = measured
@@ -309,6 +364,7 @@ fn profile(
         texts: &texts,
         device,
         options: Options::default(),
+        machine_costs,
         target,
         before: None,
     };

@@ -215,7 +215,10 @@ impl RunPart<'_> {
 }
 
 /// Returns the edit, the current texts that differ from the disk, and the same with the edit.
-fn overlays(plan: &Plan, compared: &Compared) -> Result<(EditKind, Overlay, Overlay), String> {
+pub(super) fn overlays(
+    plan: &Plan,
+    compared: &Compared,
+) -> Result<(EditKind, Overlay, Overlay), String> {
     let name = compared.prediction.names.first().map(String::as_str).unwrap_or_default();
     let kind = optimization(name).and_then(|one| one.edit());
     let kind = kind.ok_or("it has no automatic edit")?;

@@ -3,6 +3,7 @@
 
 mod batch_size;
 mod batch_size_question;
+mod edited_memory;
 mod estimate;
 mod few_iterations;
 mod gpu_rates;
@@ -38,6 +39,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use edited_memory::edited_peaks;
 use few_iterations::fewer_iterations;
 pub(crate) use measure::{Compared, Overlay};
 pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};

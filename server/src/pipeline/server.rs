@@ -95,7 +95,7 @@ impl Profiler for Arc<Pipeline> {
         &self,
         request: ProfileRequest,
         recorded_run: Arc<RecordedRun>,
-        recording: Option<PathBuf>,
+        measured: Arc<Profiled>,
         limit: Option<Duration>,
         permit: Permit,
     ) -> BoxedFuture<Probes> {
@@ -105,8 +105,13 @@ impl Profiler for Arc<Pipeline> {
             let Ok(plan) = pipeline.plan(request).await else { return Probes::default() };
             // Not displayed, because it ends soon.
             let (progress, _unread) = mpsc::channel(1);
-            let recording = recording.as_deref();
+            let recording = measured.recording.as_deref();
             let kinds = (ProbeKinds::ALL, limit);
+            // First, because it takes less time.
+            let memory = pipeline.measure_edited_memory(&plan, &measured, permit.token());
+            if memory.await.is_err() {
+                return Probes::default();
+            }
             let answer = pipeline
                 .probe(&plan, &recorded_run, kinds, recording, &progress, permit.token())
                 .await;

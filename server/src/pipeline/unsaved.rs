@@ -31,6 +31,14 @@ impl Unsaved {
         unsaved
     }
 
+    /// Returns texts that replace files, by path relative to the root.
+    pub(super) fn replaced(overlay: BTreeMap<String, String>) -> Unsaved {
+        let texts =
+            overlay.iter().map(|(path, text)| (path.clone(), SourceIndex::new(text.as_str())));
+        let open = texts.collect();
+        Unsaved { overlay, open }
+    }
+
     /// Returns the texts of all files with operators or costs, from the editor or else from the
     /// disk.
     pub(super) fn texts(
@@ -46,7 +54,7 @@ impl Unsaved {
             if !self.open.contains_key(path)
                 && let Some(text) = text_on_disk(&file)
             {
-                self.open.insert(path.clone(), SourceIndex::new(text));
+                self.open.insert(path.clone(), SourceIndex::new(text.as_str()));
             }
         }
         self.open

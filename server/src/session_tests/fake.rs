@@ -172,7 +172,7 @@ impl Profiler for Fake {
         &self,
         _: ProfileRequest,
         _: Arc<RecordedRun>,
-        _: Option<PathBuf>,
+        _: Arc<Profiled>,
         _: Option<Duration>,
         _: Permit,
     ) -> BoxedFuture<Probes> {

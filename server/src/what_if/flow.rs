@@ -7,10 +7,12 @@ use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::optimize::study::{RecordedRun, Study};
 use tokio::sync::oneshot;
 
+use super::applied;
 use super::{FindingsStep, Progress, StudyResult, correct, recorded_run, study};
 use crate::batch::Sources;
 use crate::findings::FindingSet;
 use crate::jobs::Outcome;
+use crate::lsp::client::Importance;
 use crate::profiler::{Profiled, Profiler};
 use crate::scheduler::{Job, Work, WorkspaceId};
 use crate::state::GlobalState;
@@ -54,7 +56,12 @@ impl GlobalState {
     pub(crate) fn begin_findings(&mut self, job: &Job, generation: u64) -> Option<()> {
         let measured = self.workspaces[job.owner].measurement(generation)?.clone();
         let look = self.findings_input(&measured);
+        let workspace = &mut self.workspaces[job.owner];
+        let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
+        let previous = workspace.what_if.previous.take_if(|_| is_newest);
         let work = self.in_background(move || {
+            let comparison = previous.and_then(|previous| previous.comparison(&measured));
+            let texts = applied::texts_of(&measured);
             let recorded_run = recorded_run(&measured).map(Arc::new);
             let recording = measured.recording.as_deref();
             let known = recorded_run
@@ -63,7 +70,7 @@ impl GlobalState {
             let known = known.unwrap_or_default();
             let findings =
                 recorded_run.as_ref().ok().map(|recorded_run| look.at(recorded_run, &known));
-            FindingsStep { recorded: recorded_run, findings, known }
+            Box::new(FindingsStep { recorded: recorded_run, findings, known, texts, comparison })
         });
         self.spawn_job(
             job,
@@ -77,22 +84,31 @@ impl GlobalState {
         let step = match outcome {
             Outcome::Findings(step) if !job.is_stopped() => step,
             Outcome::Defect(why) => {
-                FindingsStep { recorded: Err(why), findings: None, known: Probes::default() }
+                let (findings, texts, comparison) = (None, None, None);
+                let known = Probes::default();
+                Box::new(FindingsStep { recorded: Err(why), findings, known, texts, comparison })
             }
             // It will be inspected another time.
             _ => return,
         };
+        let FindingsStep { recorded, findings, known, texts, comparison } = *step;
         let id = job.owner;
-        self.findings_found(id, generation, step.findings);
+        if let Some(comparison) = comparison {
+            self.to_client.show_message(Importance::Info, &comparison);
+        }
+        self.findings_found(id, generation, findings);
         let workspace = &mut self.workspaces[job.owner];
         let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
+        if is_newest {
+            workspace.what_if.texts = texts.map(|texts| (generation, texts));
+        }
         let study = &mut workspace.what_if.study;
         let Some(progress) = study.as_mut().filter(|study| study.generation == generation) else {
             return;
         };
-        match step.recorded {
+        match recorded {
             _ if !is_newest => *study = None,
-            Ok(recorded_run) => progress.inputs = Some((recorded_run, Arc::new(step.known))),
+            Ok(recorded_run) => progress.inputs = Some((recorded_run, Arc::new(known))),
             Err(why) => {
                 *study = None;
                 workspace.what_if.newest = Some((generation, Err(why)));
@@ -107,12 +123,12 @@ impl GlobalState {
         let id = job.owner;
         let permit = job.permit.clone()?;
         let workspace = &mut self.workspaces[job.owner];
-        let recording = workspace.measurement(generation)?.recording.clone();
+        let measured = workspace.measurement(generation)?.clone();
         let study = workspace.what_if.study.as_ref().filter(|it| it.generation == generation);
         let (recorded_run, _) = study?.inputs.clone()?;
         let about = workspace.batch.about.clone();
         let request = self.request(id, about.as_deref());
-        let probes = self.profiler.probes(request, recorded_run, recording, job.limit, permit);
+        let probes = self.profiler.probes(request, recorded_run, measured, job.limit, permit);
         self.spawn_job(job, async move { Outcome::Probes(probes.await) });
         Some(())
     }
@@ -212,6 +228,12 @@ impl Workspace {
             return Some(newest);
         }
         older.iter().find(|(of, _)| !self.findings.is_inspected(*of))
+    }
+
+    /// The what-ifs of the newest measurement, if known.
+    pub(crate) fn newest_study(&self) -> Option<&Arc<Study>> {
+        let (newest, _) = self.measured.first()?;
+        self.what_if.of(*newest)?.as_ref().ok()
     }
 
     fn measurement(&self, generation: u64) -> Option<&Arc<Profiled>> {

@@ -2,7 +2,7 @@
 //!
 //! A study has three steps, each a job of the [`Scheduler`](crate::scheduler::Scheduler). First,
 //! findings are computed from the recording. Second, single operators are timed in the workspace's
-//! Python (probes), but only after a run of this session and if the user allowed the workspace to
+//! Python (probes) and edited programs run on fake tensors for their memory, but only after a run of this session and if the user allowed the workspace to
 //! run. Third, the what-ifs are computed, and the findings again if the probes added information.
 //! The first and the last step run no workspace code. A newer measurement ends a study. A study
 //! that a run stopped continues after the run.
@@ -10,6 +10,7 @@
 //! If a run stops the study of another project's measurement, only its findings are computed
 //! afterwards.
 
+mod applied;
 mod flow;
 mod measure;
 pub(crate) mod pairs;
@@ -20,6 +21,7 @@ use ridgeline_analysis::optimize::facts::{Cluster, Probes};
 use ridgeline_analysis::optimize::loading::workers_on;
 use ridgeline_analysis::optimize::study::{RecordedRun, Study, StudyOptions};
 
+use self::applied::{Previous, Texts};
 use crate::findings::FindingSet;
 use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
@@ -37,6 +39,10 @@ pub(crate) struct WhatIf {
     study: Option<Progress>,
     /// Why the last measurement of a what-if failed: a sentence.
     pub message: Option<String>,
+    /// The texts of the newest measurement, and its generation.
+    texts: Option<(u64, Texts)>,
+    /// The measurement before the newest one, with its predictions.
+    previous: Option<Previous>,
 }
 
 /// The progress of a study.
@@ -61,6 +67,10 @@ pub(crate) struct FindingsStep {
     findings: Option<FindingSet>,
     /// The known timings of single operators.
     known: Probes,
+    /// The texts that ran, if they are still on disk.
+    texts: Option<Texts>,
+    /// How the measurement compares with the prediction, if an optimization was applied: a sentence without a full stop.
+    comparison: Option<String>,
 }
 
 /// Result of the last step.
@@ -72,6 +82,16 @@ pub(crate) struct StudyResult {
 }
 
 impl WhatIf {
+    /// Keeps what is needed to compare the next measurement with the predictions for this one.
+    pub(crate) fn keep_previous(&mut self, newest: Option<&(u64, Arc<Profiled>)>) {
+        let kept = newest.and_then(|(generation, measured)| {
+            let study = self.of(*generation)?.as_ref().ok()?.clone();
+            let (_, texts) = self.texts.take_if(|(of, _)| of == generation)?;
+            Some(Previous { measured: measured.clone(), study, texts })
+        });
+        self.previous = kept;
+    }
+
     /// The result for a measurement.
     pub(crate) fn of(&self, generation: u64) -> Option<&StudyOutcome> {
         self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
@@ -119,8 +139,12 @@ pub(crate) fn study_of(
     Ok(Arc::new(found))
 }
 
-/// Corrects predictions with the project's measurements of the same optimizations. Reads a file.
+/// Corrects predictions with the estimated memory of edited programs, and with the project's measurements of the same
+/// optimizations. Reads files.
 pub(crate) fn correct(found: &mut Study, profiled: &Profiled, store: Option<&Store>) {
+    if let Some(recording) = &profiled.recording {
+        found.correct_memory(&pipeline::edited_peaks(recording));
+    }
     if let Some(store) = store {
         found.correct(&pairs::read_of_device(store, &profiled.root, &profiled.profile.device));
     }

@@ -4,7 +4,7 @@ use super::{Case, FileLine};
 use ridgeline_graph::graph::{Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind, Moment};
 use ridgeline_operators::operator::{ElementType, Operator};
-use ridgeline_optimize::optimizations::shared::retyped::retyped;
+use ridgeline_operators::retyped::retyped;
 use ridgeline_profile::{FileId, LineCost, ModuleCost, ModuleId, Phase};
 
 pub(crate) use ridgeline_optimize::optimizations::shared::testing::{float, operator};

@@ -9,7 +9,7 @@ use crate::finding::{Cost, Finding, SourceLine};
 use crate::line_sums::{Line, highest_first};
 use crate::rule::Rule;
 use ridgeline_operators::operator::{ElementType, Operator, Tensor};
-use ridgeline_optimize::optimizations::shared::retyped::retyped;
+use ridgeline_operators::retyped::retyped;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_profile::Phase;
 use ridgeline_python::semantics::module::last_name;

@@ -6,12 +6,13 @@ use super::shared::exchange::exchange;
 use super::shared::insert::{AddedOperator, Inserter};
 use super::shared::lines;
 use super::shared::overhead;
-use super::shared::retyped::{cast, each_tensor};
+use super::shared::retyped::cast;
 use crate::facts::Facts;
 use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::{ElementType, Operator};
+use ridgeline_operators::retyped::each_tensor;
 
 /// Dimensions have to be multiples of this (Transformer Engine, "FP8 inputs").
 const MULTIPLE: u64 = 16;

@@ -140,11 +140,11 @@ fn free_scores(graph: &mut Graph, attentions: &[Attention<'_>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shared::retyped::retyped;
     use super::super::shared::testing::{self, Iteration, cpu, gpu};
     use super::*;
     use ridgeline_graph::graph::TaskKind;
     use ridgeline_operators::operator::ElementType;
+    use ridgeline_operators::retyped::retyped;
     use ridgeline_profile::Phase;
 
     const ROWS: &[u64] = &[96, 1024, 64];

@@ -4,13 +4,13 @@
 
 use super::shared::exchange::exchange;
 use super::shared::lines;
-use super::shared::retyped::each_tensor;
 use crate::facts::Facts;
 use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{Arg, ElementType, Operator};
+use ridgeline_operators::retyped::each_tensor;
 
 pub(super) struct PadDimensions;
 
@@ -134,10 +134,10 @@ pub fn chosen_sizes(operator: &Operator) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shared::retyped::retyped;
     use super::super::shared::testing::{Iteration, gpu, operator};
     use super::*;
     use crate::facts::{Probes, Variant};
+    use ridgeline_operators::retyped::retyped;
     use ridgeline_profile::Phase;
 
     fn head(size: u64, element: ElementType) -> Operator {

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_cost::{OpCost, Options, cost};
 use ridgeline_operators::op_list::OpList;
+use ridgeline_operators::operator::Operator;
 use ridgeline_profile::Phase;
 
 /// Calls of one operator from one place.
@@ -36,13 +38,25 @@ pub struct CostedOperators<'a> {
 }
 
 impl<'a> CostedOperators<'a> {
-    /// Computes the cost of every operator in a list.
-    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> CostedOperators<'a> {
-        let costs: Vec<OpCost> =
-            list.signatures.iter().map(|operator| cost(operator, device, options)).collect();
+    /// Computes the cost of every operator in a list, with what was measured on the machine.
+    pub fn new(
+        list: &'a OpList,
+        device: &DeviceSpec,
+        options: &Options,
+        machine_costs: &MachineCosts,
+    ) -> CostedOperators<'a> {
+        let cost_of = |operator: &Operator| match machine_costs.of(operator) {
+            Some((full, ratio)) => {
+                let modelled = cost(operator, device, options);
+                OpCost { time_ns: cost(&full, device, options).time_ns.times(ratio), ..modelled }
+            }
+            None => cost(operator, device, options),
+        };
+        let costs: Vec<OpCost> = list.signatures.iter().map(cost_of).collect();
         let time_of = |cost: &OpCost| {
             let time_ns = cost.time_ns.value;
-            if time_ns.is_finite() { time_ns.max(0.0) } else { 0.0 }
+            let is_work = time_ns.is_finite() && time_ns > 0.0;
+            if is_work { time_ns + machine_costs.call_ns } else { 0.0 }
         };
         let times: Vec<f64> = costs.iter().map(time_of).collect();
         let mut index: HashMap<(u32, Phase, Option<u32>, Option<u32>), usize> = HashMap::new();

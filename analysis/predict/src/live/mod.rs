@@ -33,6 +33,7 @@ use scale::ScaledUnits;
 
 use super::other_device::{OperatorStep, Step};
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec};
+use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::op_list::OpList;
 use ridgeline_profile::{
@@ -71,6 +72,8 @@ pub struct Input<'a> {
     pub device: &'a DeviceSpec,
     /// Options of the cost model.
     pub options: Options,
+    /// Measured times of operators in other types on the device.
+    pub machine_costs: &'a MachineCosts,
     /// The device's name, if it is not the one that the program ran on.
     pub target: Option<String>,
     /// The reference for changes if nothing was measured on this device: the estimate of the saved
@@ -85,8 +88,9 @@ pub fn estimate(input: &Input<'_>) -> Profile {
     let measured = input.measured;
     let old = measured.map_or(&empty_profile, |measured| measured.profile);
     let old_list = measured.map_or(&no_operators, |measured| measured.operators);
-    let before = CostedOperators::new(old_list, input.device, &input.options);
-    let now = CostedOperators::new(input.operators, input.device, &input.options);
+    let before = CostedOperators::new(old_list, input.device, &input.options, input.machine_costs);
+    let now =
+        CostedOperators::new(input.operators, input.device, &input.options, input.machine_costs);
 
     let mut places = Places::new(old, input.texts);
     let scaled = ScaledUnits::new(old, &before, &now, &mut places, input.texts);
@@ -124,6 +128,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         loop_line,
         found_by: old.iteration.found_by.clone(),
         counts_tokens: old.iteration.counts_tokens,
+        waited_share: 0.0,
     };
     Profile {
         device,

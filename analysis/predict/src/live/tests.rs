@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_list::OpList;
+use ridgeline_operators::operator::ElementType;
+use ridgeline_operators::retyped::retyped;
 use ridgeline_profile::{
     FileFacts, LineCost, MemoryByAge, MemoryByKind, ModuleCost, ModuleId, Provenance,
 };
@@ -189,6 +192,7 @@ fn scaled(today: &str, before: &OpList, now: &OpList) -> Profile {
         texts: &[Text { path: "train.py", index: &index }],
         device: device(),
         options: Options::default(),
+        machine_costs: &MachineCosts::default(),
         target: None,
         before: None,
     })
@@ -220,6 +224,7 @@ fn time_ratio(width: u64, of: u64) -> f64 {
             &list(&[(7, 1, width, 1)], 0, json!({})),
             device(),
             &Options::default(),
+            &MachineCosts::default(),
         )
         .groups
         .iter()
@@ -400,6 +405,7 @@ fn without_a_measurement_operators_are_estimated_directly() {
         texts: &[Text { path: "train.py", index: &index }],
         device: device(),
         options: Options::default(),
+        machine_costs: &MachineCosts::default(),
         target: Some(device().name.clone()),
         before: None,
     });
@@ -415,6 +421,25 @@ fn without_a_measurement_operators_are_estimated_directly() {
     assert_eq!(found.modules[1].definition.first(), Some(&(FileId(0), 3)));
 }
 
+/// A what-if timed the same multiplications in both types.
+#[test]
+fn measured_ratios_between_types_apply() {
+    let before = list(&[(7, 1, 64, 1)], 0, json!({}));
+    let mut now = before.clone();
+    for operator in &mut now.signatures {
+        *operator = retyped(operator, ElementType::Float32, ElementType::BFloat16);
+    }
+    let mut ratios = MachineCosts::default();
+    ratios.add(&before.signatures[0], ElementType::BFloat16, 100.0, 25.0);
+    let time_ns = |list: &OpList, ratios: &MachineCosts| -> f64 {
+        let costed = CostedOperators::new(list, device(), &Options::default(), ratios);
+        costed.groups.iter().map(|group| group.time_ns).sum()
+    };
+    let ratio = time_ns(&now, &ratios) / time_ns(&before, &ratios);
+    assert!((ratio - 0.25).abs() < 1e-9, "{ratio}");
+    assert_ne!(time_ns(&now, &MachineCosts::default()), time_ns(&now, &ratios));
+}
+
 #[test]
 fn a_target_waits_for_its_host_as_in_the_device_comparison() {
     for batch in [8, 4096] {
@@ -426,6 +451,7 @@ fn a_target_waits_for_its_host_as_in_the_device_comparison() {
             texts: &[Text { path: "train.py", index: &index }],
             device: device(),
             options: Options::default(),
+            machine_costs: &MachineCosts::default(),
             target: Some(device().name.clone()),
             before: None,
         });

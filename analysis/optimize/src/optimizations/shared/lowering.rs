@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::autocast::{self, Input, Rule, Shape, Tensors, Types};
 use super::insert::{AddedOperator, Inserter};
-use super::retyped::{cast, retyped};
+use super::retyped::cast;
 use super::{factors, mixed_precision, overhead};
 use crate::facts::{Facts, Variant};
 use crate::optimization::Bound;
@@ -14,6 +14,7 @@ use ridgeline_graph::calls::{Call, has_kernels};
 use ridgeline_graph::graph::{Graph, Resource, TaskId};
 use ridgeline_graph::memory::{Block, BlockKind, Moment};
 use ridgeline_operators::operator::{ElementType, Operator};
+use ridgeline_operators::retyped::retyped;
 use ridgeline_profile::Phase;
 
 use ElementType::Float32;

@@ -13,7 +13,7 @@ pub(super) mod lines;
 pub(super) mod lowering;
 pub mod mixed_precision;
 pub(super) mod once;
-pub(super) mod overhead;
+pub(crate) mod overhead;
 pub mod parts;
 pub mod retyped;
 pub(super) mod streams;

@@ -18,16 +18,28 @@ const MIN_MODELED_NS: f64 = 20_000.0;
 
 /// Returns the median host time of a call of a single-kernel operator, in nanoseconds.
 pub(crate) fn small_call_ns(graph: &Graph, calls: &[Call]) -> f64 {
+    median(&mut small_calls_ns(graph, calls)).unwrap_or(SMALL_CALL_NS)
+}
+
+/// Returns the host time that nine of ten calls of a single-kernel operator exceed, in nanoseconds. On a CPU, that is a call
+/// with little work. `None` if there are no such calls.
+pub(crate) fn shortest_call_ns(graph: &Graph, calls: &[Call]) -> Option<f64> {
+    let mut times = small_calls_ns(graph, calls);
+    let place = times.len() / 10;
+    (place < times.len()).then(|| *times.select_nth_unstable_by(place, f64::total_cmp).1)
+}
+
+/// Returns the host times of calls of single-kernel operators, in nanoseconds.
+fn small_calls_ns(graph: &Graph, calls: &[Call]) -> Vec<f64> {
     let moves_bytes = moves_bytes(graph);
-    let mut times: Vec<f64> = calls
+    calls
         .iter()
         .filter(|call| {
             call.work.len() == 1 && moves_bytes.get(call.operator as usize) == Some(&true)
         })
         .map(|call| call.host_ns(graph))
         .filter(|time_ns| *time_ns > 0.0)
-        .collect();
-    median(&mut times).unwrap_or(SMALL_CALL_NS)
+        .collect()
 }
 
 /// Returns the median time of a kernel launch, in nanoseconds.
