@@ -141,7 +141,14 @@ function folderOf(title: string): string | undefined {
 }
 
 function theme(): Theme {
-  const { kind } = vscode.window.activeColorTheme;
-  const isLight = kind === vscode.ColorThemeKind.Light || kind === vscode.ColorThemeKind.HighContrastLight;
-  return isLight ? "light" : "dark";
+  switch (vscode.window.activeColorTheme.kind) {
+    case vscode.ColorThemeKind.Light:
+      return "light";
+    case vscode.ColorThemeKind.Dark:
+      return "dark";
+    case vscode.ColorThemeKind.HighContrast:
+      return "high-contrast";
+    case vscode.ColorThemeKind.HighContrastLight:
+      return "high-contrast-light";
+  }
 }

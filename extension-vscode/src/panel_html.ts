@@ -1,6 +1,6 @@
 // Builds the HTML of the panel's webview: the page from the server, with its script and style inlined.
 
-export type Theme = "dark" | "light";
+export type Theme = "dark" | "light" | "high-contrast" | "high-contrast-light";
 
 /** State that the webview persists, to restore the panel after a window reload. */
 export interface PanelState {

@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 
 import { findBrowser, launch } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, THEMES, waitForPosts, withPanel } from "./session.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED the panel's batch-size handles in Chromium: ${found.reason}`);
@@ -151,9 +151,9 @@ describe("the batch-size handles", { skip: found.reason }, () => {
     });
   });
 
-  for (const theme of ["light", "dark"]) {
-    test(`are accessible, ${theme}`, { skip: noAxe }, () =>
-      withPanel(browser, { ...documents(), theme }, async (page) => {
+  for (const [name, look] of Object.entries(THEMES)) {
+    test(`are accessible, ${name}`, { skip: noAxe }, () =>
+      withPanel(browser, { ...documents(), ...look }, async (page) => {
         await checkAccessibility(page);
       }));
   }

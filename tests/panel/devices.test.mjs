@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { devicePredictions } from "./device_predictions.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, THEMES, withPanel } from "./session.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED the panel in Chromium: ${found.reason}`);
@@ -129,10 +129,10 @@ describe("other GPUs", { skip: found.reason }, () => {
     });
   });
 
-  test("are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
+  test("are accessible and fit any width, in any theme", { skip: noAxe }, async () => {
     const folder = await screenshotFolder();
-    for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 360]]) {
-      await withPanel(browser, { ...documents(), theme, width }, async (page) => {
+    for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 360], ["high contrast", 1280]]) {
+      await withPanel(browser, { ...documents(), ...THEMES[theme], width }, async (page) => {
         await checkAccessibility(page, `${theme} ${width}`);
         await checkNoSidewaysScroll(page, `${theme} ${width}`);
         await page.locator("#predictions").screenshot({ path: join(folder, `devices-${theme}-${width}.png`) });

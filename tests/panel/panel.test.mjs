@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 
 import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, THEMES, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
 import { reportPage } from "./report_page.mjs";
 
 const found = findBrowser();
@@ -442,6 +442,31 @@ describe("the panel", { skip: found.reason }, () => {
       await waitUntil(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
     }));
 
+  test("has high contrast if the system, the host or forced colors ask for it", async () => {
+    const theme = (page) => page.evaluate(() => document.documentElement.dataset.theme);
+    for (const [look, expected] of [
+      [{ theme: "dark", contrast: "more" }, "high-contrast"],
+      [{ contrast: "more" }, "high-contrast-light"],
+      [{ address: "&theme=dark", contrast: "more" }, "high-contrast"],
+      [{ address: "&theme=high-contrast-light", theme: "dark" }, "high-contrast-light"],
+      // The background is the user's, so the editor does not decide whether it is dark.
+      [{ address: "&theme=light", theme: "dark", forced: "active" }, "high-contrast"],
+    ]) {
+      await withPanel(browser, { ...documents(), ...look }, async (page) => {
+        assert.equal(await theme(page), expected);
+      });
+    }
+  });
+
+  test("follows changes of contrast", () =>
+    withPanel(browser, { ...documents(), address: "&theme=dark&embedded=1" }, async (page) => {
+      const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      await page.evaluate(() => window.postMessage({ theme: "high-contrast-light" }, "*"));
+      await waitUntil(async () => (await ground()) === "rgb(255, 255, 255)", "the light theme with high contrast");
+      await page.emulateMedia({ forcedColors: "active", colorScheme: "dark" });
+      await waitUntil(async () => (await ground()) === "rgb(0, 0, 0)", "the forced colors");
+    }));
+
   test("treats markup in names as text, and handles huge and invalid values", () => {
     const panel = panelDocument();
     const evil = `<img src=x onerror="alert(1)">${"long".repeat(400)}\u202e</script>`;
@@ -476,10 +501,11 @@ describe("the panel", { skip: found.reason }, () => {
     });
   });
 
-  for (const theme of ["light", "dark"]) {
-    for (const width of [1280, 400]) {
-      test(`is accessible in every view: ${theme}, ${width} px`, { skip: noAxe }, () =>
-        withPanel(browser, { ...documents(), theme, width, motion: "no-preference" }, async (page, site, errors) => {
+  for (const [name, look] of Object.entries(THEMES)) {
+    // One width is enough for themes that differ in colours and borders.
+    for (const width of name === "light" || name === "dark" ? [1280, 400] : [1280]) {
+      test(`is accessible in every view: ${name}, ${width} px`, { skip: noAxe }, () =>
+        withPanel(browser, { ...documents(), ...look, width, motion: "no-preference" }, async (page, site, errors) => {
           const check = async (where) => {
             await checkAccessibility(page, where);
             await checkNoSidewaysScroll(page, where);

@@ -25,9 +25,18 @@ export async function withPanel(browser, { panel, timeline, address = "", ...loo
   }
 }
 
+/** The themes of the page, as settings of the system. */
+export const THEMES = {
+  light: {},
+  dark: { theme: "dark" },
+  "high contrast": { theme: "dark", contrast: "more" },
+  "high contrast, light": { contrast: "more" },
+  "forced colors": { theme: "dark", forced: "active" },
+};
+
 /** Like `withPanel`, for any URL. `errors` collects the errors, and the test may inspect or clear it. */
-export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, javaScriptEnabled: scripts });
+export async function withPage(browser, { address, origin, theme = "light", contrast = "no-preference", forced = "none", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, contrast, forcedColors: forced, reducedMotion: motion, javaScriptEnabled: scripts });
   const errors = [];
   try {
     const page = await context.newPage();

@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
 import { reportPage } from "./report_page.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, THEMES, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
 import { whatIfs } from "./what_ifs.mjs";
 
 const found = findBrowser();
@@ -285,10 +285,10 @@ describe("what-ifs", { skip: found.reason }, () => {
     }
   });
 
-  test("are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
+  test("are accessible and fit any width, in any theme", { skip: noAxe }, async () => {
     const folder = await screenshotFolder();
-    for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 700], ["dark", 400], ["light", 400]]) {
-      await withPanel(browser, { ...documents({ measuring: "amp-bf16" }), theme, width }, async (page) => {
+    for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 700], ["dark", 400], ["light", 400], ["high contrast", 1280]]) {
+      await withPanel(browser, { ...documents({ measuring: "amp-bf16" }), ...THEMES[theme], width }, async (page) => {
         await checkAccessibility(page, `${theme} ${width}`);
         await page.getByRole("button", { name: "Show all 9" }).click();
         await row(page, "Fused attention").locator("summary").click();

@@ -42,7 +42,7 @@ export function drawAxis(
   context.textBaseline = "middle";
   for (const time of at) {
     const x = Math.round((time - range.start) * scale);
-    context.fillStyle = palette.edge;
+    context.fillStyle = palette.grid;
     context.fillRect(x, top, 1, bottom - top);
     context.fillStyle = palette.quiet;
     const label = tickLabel(time, step);

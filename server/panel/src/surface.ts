@@ -29,7 +29,7 @@ export class Surface {
   /** Returns the pointer's position in canvas pixels. */
   locate(event: MouseEvent): { x: number; y: number } {
     const box = this.canvas.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
+    return { x: event.clientX - box.left - this.canvas.clientLeft, y: event.clientY - box.top - this.canvas.clientTop };
   }
 
   #fit(): void {

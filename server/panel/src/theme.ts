@@ -1,4 +1,4 @@
-// The theme (light or dark), and the colours that canvases read from panel.css.
+// The theme (light, dark, or one of two with high contrast), and the colours that canvases read from panel.css.
 
 import { PHASES } from "./document";
 
@@ -8,7 +8,10 @@ export interface Palette {
   text: string;
   quiet: string;
   edge: string;
+  /** Lines at the ticks of an axis. */
+  grid: string;
   accent: string;
+  focus: string;
   memory: string;
   memorySoft: string;
   /** A box whose time belongs to several phases. */
@@ -18,6 +21,8 @@ export interface Palette {
   phase: string[];
   phaseInk: string[];
   phaseSoft: string[];
+  /** Areas need borders, and colours need a second sign. */
+  highContrast: boolean;
   sans: string;
   mono: string;
 }
@@ -30,31 +35,44 @@ export function colours(): Palette {
   return palette;
 }
 
+const THEMES = ["dark", "light", "high-contrast", "high-contrast-light"] as const;
+type Theme = (typeof THEMES)[number];
+
+function isTheme(value: unknown): value is Theme {
+  return THEMES.some((theme) => theme === value);
+}
+
 /**
  * Uses the theme from the URL or the editor, else follows the system. Calls `changed` on each change. An editor or a
  * page that frames this one may send `{theme}` when its own theme changes.
  */
 export function followTheme(asked: string | null, isInEditor: boolean, changed: () => void): void {
-  const apply = (theme: string) => {
+  let named = isTheme(asked) ? asked : null;
+  const [dark, more, forced] = ["(prefers-color-scheme: dark)", "(prefers-contrast: more)", "(forced-colors: active)"].map(
+    (query) => window.matchMedia(query),
+  ) as [MediaQueryList, MediaQueryList, MediaQueryList];
+  const apply = () => {
+    // With forced colours, the page has the user's background, whatever the editor says.
+    const isDark = named === null || forced.matches ? dark.matches : named === "dark" || named === "high-contrast";
+    const isHighContrast = forced.matches || more.matches || named?.startsWith("high-contrast") === true;
+    const theme: Theme = isHighContrast ? (isDark ? "high-contrast" : "high-contrast-light") : isDark ? "dark" : "light";
     document.documentElement.dataset.theme = theme;
     palette = null;
   };
-  let named = asked === "dark" || asked === "light";
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const ofSystem = () => (dark.matches ? "dark" : "light");
-  apply(named && asked !== null ? asked : ofSystem());
-  dark.addEventListener("change", () => {
-    if (named) return;
-    apply(ofSystem());
-    changed();
-  });
+  apply();
+  for (const query of [dark, more, forced]) {
+    query.addEventListener("change", () => {
+      apply();
+      changed();
+    });
+  }
   window.addEventListener("message", ({ source, data }: MessageEvent<{ theme?: unknown } | null>) => {
     const theme = data?.theme;
     // In an editor's webview only the editor can send one, and VS Code hides the parent.
     const isFromHost = isInEditor || source === window.parent;
-    if (!isFromHost || (theme !== "dark" && theme !== "light")) return;
-    named = true;
-    apply(theme);
+    if (!isFromHost || !isTheme(theme)) return;
+    named = theme;
+    apply();
     changed();
   });
 }
@@ -64,7 +82,8 @@ export function reducedMotion(): boolean {
 }
 
 function read(): Palette {
-  const style = getComputedStyle(document.documentElement);
+  const root = document.documentElement;
+  const style = getComputedStyle(root);
   const value = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const ofPhases = (suffix: string) => PHASES.map((phase) => value(`phase-${phase}${suffix}`));
   return {
@@ -73,7 +92,9 @@ function read(): Palette {
     text: value("text"),
     quiet: value("quiet"),
     edge: value("edge"),
+    grid: value("grid"),
     accent: value("accent"),
+    focus: value("focus"),
     memory: value("memory"),
     memorySoft: value("memory-soft"),
     mixed: value("mixed"),
@@ -81,6 +102,7 @@ function read(): Palette {
     phase: ofPhases(""),
     phaseInk: ofPhases("-ink"),
     phaseSoft: ofPhases("-soft"),
+    highContrast: root.dataset.theme?.startsWith("high-contrast") === true,
     sans: value("sans"),
     mono: value("mono"),
   };

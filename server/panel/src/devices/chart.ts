@@ -110,7 +110,7 @@ export class DeviceChart {
     let free = LEFT - 8;
     for (const value of axes.usd.ticks()) {
       const x = Math.round(axes.x(value));
-      context.fillStyle = palette.edge;
+      context.fillStyle = palette.grid;
       context.fillRect(x, TOP, 1, bottom - TOP);
       const label = dollars(value);
       const long = context.measureText(label).width;
@@ -122,7 +122,7 @@ export class DeviceChart {
     let above = bottom + 20;
     for (const value of axes.time.ticks()) {
       const y = Math.round(axes.y(value));
-      context.fillStyle = palette.edge;
+      context.fillStyle = palette.grid;
       context.fillRect(LEFT, y, width - LEFT - RIGHT, 1);
       if (above - y < 15) continue;
       above = y;

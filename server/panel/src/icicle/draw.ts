@@ -2,6 +2,7 @@
 
 import { bytes, duration } from "../format";
 import type { Labels } from "../label";
+import { phasePatterns } from "../pattern";
 import type { Range } from "../range";
 import { Mark, type Found } from "../search";
 import type { Palette } from "../theme";
@@ -14,6 +15,8 @@ const PADDING = 6;
 /** The gap between a name, its detail and its value, in pixels. */
 const SPACE = 12;
 const STRIP = 3;
+/** High enough for a pattern. */
+const HIGH_CONTRAST_STRIP = 6;
 /** Boxes narrower than this, in pixels, are merged. */
 const NARROW = 1.5;
 const DIMMED = 0.28;
@@ -42,13 +45,14 @@ export function draw(
   context.fillStyle = palette.sunken;
   context.fillRect(0, 0, width, height);
   context.textBaseline = "middle";
+  const patterns = palette.highContrast ? phasePatterns(context, palette) : [];
   const rows = Math.min(scene.layout.rows.length - scene.top, Math.ceil(height / ROW));
   for (let row = 0; row < rows; row += 1) {
-    drawRow(context, scene, scene.layout.rows[scene.top + row]!, row * ROW, width, palette, names);
+    drawRow(context, scene, scene.layout.rows[scene.top + row]!, row * ROW, width, palette, patterns, names);
   }
   context.globalAlpha = 1;
-  outline(context, scene, scene.hovered, palette.quiet, 1, width);
-  outline(context, scene, scene.selected, scene.focused ? palette.accent : palette.text, 2, width);
+  outline(context, scene, scene.hovered, palette.quiet, palette.highContrast ? 2 : 1, width);
+  outline(context, scene, scene.selected, scene.focused ? palette.focus : palette.text, palette.highContrast ? 3 : 2, width);
 }
 
 function drawRow(
@@ -58,6 +62,7 @@ function drawRow(
   y: number,
   width: number,
   palette: Palette,
+  patterns: readonly CanvasPattern[],
   names: Labels,
 ): void {
   const { layout, range, tree, found } = scene;
@@ -89,7 +94,8 @@ function drawRow(
     const from = Math.max(0, left);
     const to = Math.min(width, right) - (right - left > 3 ? 1 : 0);
     context.globalAlpha = found?.marks[node] === Mark.None ? DIMMED : 1;
-    box(context, tree, node, from, to, y, palette);
+    box(context, tree, node, from, to, y, palette, patterns);
+    if (palette.highContrast) frame(context, from, to, y, palette);
     if (to - from > 2 * PADDING + 12) caption(context, tree, node, from, to, y, palette, names);
   }
   flush();
@@ -103,6 +109,7 @@ function box(
   to: number,
   y: number,
   palette: Palette,
+  patterns: readonly CanvasPattern[],
 ): void {
   const height = ROW - 1;
   if (tree.metric === "memory") {
@@ -122,10 +129,24 @@ function box(
   phases.forEach((time, which) => {
     if (time <= 0) return;
     const part = ((to - from) * time) / sum;
-    context.fillStyle = palette.phase[which]!;
-    context.fillRect(left, y + height - STRIP, part, STRIP);
+    const strip = stripHeight(palette);
+    for (const style of [palette.phase[which], patterns[which]]) {
+      if (style === undefined) continue;
+      context.fillStyle = style;
+      context.fillRect(left, y + height - strip, part, strip);
+    }
     left += part;
   });
+}
+
+function stripHeight(palette: Palette): number {
+  return palette.highContrast ? HIGH_CONTRAST_STRIP : STRIP;
+}
+
+function frame(context: CanvasRenderingContext2D, from: number, to: number, y: number, palette: Palette): void {
+  context.strokeStyle = palette.edge;
+  context.lineWidth = 1;
+  context.strokeRect(from + 0.5, y + 0.5, Math.max(0, to - from - 1), ROW - 2);
 }
 
 function caption(
@@ -139,7 +160,7 @@ function caption(
   names: Labels,
 ): void {
   const room = to - from - 2 * PADDING;
-  const middle = y + (tree.metric === "time" ? ROW - STRIP : ROW) / 2;
+  const middle = y + (tree.metric === "time" ? ROW - stripHeight(palette) : ROW) / 2;
   const name = tree.name(node);
   const value = tree.metric === "time" ? duration(tree.value[node]!) : bytes(tree.value[node]!);
   const valueWidth = names.width(context, value);

@@ -3,6 +3,7 @@
 
 import { AXIS, drawAxis } from "../axis";
 import type { Labels } from "../label";
+import { phasePatterns } from "../pattern";
 import { length, type Range } from "../range";
 import type { Palette } from "../theme";
 import type { Timeline } from "./model";
@@ -17,6 +18,11 @@ const PADDING = 4;
 const WORD = 34;
 /** The maximum number of labels. More are unreadable and take longer than a frame to paint. */
 const WORDS = 400;
+
+/** In high contrast, boxes are hollow, with a strip of this height that has the colour and pattern of the phase. */
+const STRIP = 4;
+/** Boxes narrower than this, in pixels, are solid. */
+const FRAMED = 5;
 
 /** Positions of rows and track names, in pixels from the top of the first track. */
 export interface Placement {
@@ -86,6 +92,19 @@ class Boxes {
       context.fillRect(this.#values[at]!, this.#values[at + 1]!, this.#values[at + 2]!, ROW - 1);
     }
   }
+
+  /** Clears the inside of the boxes, so that a border and a strip with the pattern remain. */
+  hollow(context: CanvasRenderingContext2D, inside: string, pattern: CanvasPattern | undefined): void {
+    const height = ROW - 2 - STRIP;
+    for (const [style, down, high] of [[inside, 1, height], [pattern, 1 + height, STRIP]] as const) {
+      if (style === undefined) continue;
+      context.fillStyle = style;
+      for (let at = 0; at < this.#size; at += 3) {
+        const width = this.#values[at + 2]!;
+        if (width >= FRAMED) context.fillRect(this.#values[at]! + 1, this.#values[at + 1]! + down, width - 2, high);
+      }
+    }
+  }
 }
 
 export class Painter {
@@ -127,6 +146,12 @@ export class Painter {
       context.fillStyle = colour;
       this.#boxes[which]!.paint(context);
     });
+    if (palette.highContrast) {
+      const patterns = phasePatterns(context, palette);
+      this.#boxes.forEach((boxes, which) => {
+        boxes.hollow(context, palette.surface, patterns[which]);
+      });
+    }
     context.font = `11px ${palette.sans}`;
     context.textBaseline = "middle";
     let ink = "";
@@ -134,8 +159,9 @@ export class Painter {
       if (word.ink !== ink) context.fillStyle = ink = word.ink;
       context.fillText(word.text, word.x, word.y);
     }
-    this.#outline(context, scene, scene.hovered, scene.hoveredRow, palette.text, 1, width);
-    this.#outline(context, scene, scene.selected, scene.selectedRow, scene.focused ? palette.accent : palette.text, 2, width);
+    const thicker = palette.highContrast ? 1 : 0;
+    this.#outline(context, scene, scene.hovered, scene.hoveredRow, palette.text, 1 + thicker, width);
+    this.#outline(context, scene, scene.selected, scene.selectedRow, scene.focused ? palette.focus : palette.text, 2 + thicker, width);
     context.restore();
     if (scene.cursor !== null) {
       const x = Math.round(((scene.cursor - range.start) / length(range)) * width);
@@ -167,7 +193,7 @@ export class Painter {
       this.#boxes[idle ? palette.phase.length : phase]!.push(left, y, wide);
       if (wide < WORD || count > 1 || idle || this.#words.length >= WORDS) return;
       const text = labels.fit(context, timeline.names[timeline.name[span]!] ?? "", wide - 2 * PADDING);
-      if (text !== "") this.#words.push({ text, x: left + PADDING, y: y + ROW / 2, ink: palette.phaseInk[phase]! });
+      if (text !== "") this.#words.push({ text, x: left + PADDING, y: y + (palette.highContrast ? ROW - STRIP : ROW) / 2, ink: palette.phaseInk[phase]! });
     });
   }
 
