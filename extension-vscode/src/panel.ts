@@ -66,7 +66,8 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     const root = vscode.Uri.parse(served).toString();
     const panel = this.panels.get(root) ?? this.create(root);
     const address = new URL(uri);
-    const bridge = new PanelBridge(address, (message) => void panel.webview.postMessage(message));
+    const post = (message: unknown) => void panel.webview.postMessage(message);
+    const bridge = new PanelBridge(address, post, (name, content) => saveFile(vscode.Uri.parse(root), name, content));
     this.bridges.get(panel)?.dispose();
     this.bridges.set(panel, bridge);
     panel.webview.html = panelDocument({
@@ -138,6 +139,18 @@ function titleOf(folder: vscode.Uri): string {
 function folderOf(title: string): string | undefined {
   const folders = vscode.workspace.workspaceFolders ?? [];
   return folders.find(({ uri }) => titleOf(uri) === title)?.uri.toString();
+}
+
+/** Saves an export of the page where the user wants it. */
+async function saveFile(folder: vscode.Uri, name: string, content: string): Promise<void> {
+  const kind = name.slice(name.lastIndexOf(".") + 1);
+  const target = await vscode.window.showSaveDialog({
+    defaultUri: vscode.Uri.joinPath(folder, name),
+    filters: { [kind.toUpperCase()]: [kind] },
+  });
+  if (target !== undefined) {
+    await vscode.workspace.fs.writeFile(target, Buffer.from(content));
+  }
 }
 
 function theme(): Theme {

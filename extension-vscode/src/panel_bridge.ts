@@ -9,6 +9,8 @@ import type { BuiltPage } from "./panel_html";
 
 /** The only paths that the page may request. */
 const PATH = /^api\/[a-z]+(\?[a-z]+=\d+(&[a-z]+=\d+)*)?$/;
+/** The only names that the page may suggest for a file to save. */
+const FILE_NAME = /^[\p{L}\p{N}_-][\p{L}\p{N}._-]{0,150}\.(svg|csv|json)$/u;
 /** The maximum size of a response in bytes. For comparison: a timeline of 100,000 operators has 20 MB. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** Request timeout, slightly longer than the server's own. */
@@ -20,7 +22,12 @@ interface PageMessage {
   id?: unknown;
   path?: unknown;
   body?: unknown;
+  name?: unknown;
+  content?: unknown;
 }
+
+/** Asks the user where to save a file, and saves it. Does nothing if the user cancels. */
+export type SaveFile = (name: string, content: string) => Promise<void>;
 
 export class PanelBridge {
   /** Functions that close the event streams, by the id that the page assigned. */
@@ -30,6 +37,7 @@ export class PanelBridge {
   constructor(
     private readonly address: URL,
     private readonly post: (message: unknown) => void,
+    private readonly saveFile: SaveFile,
   ) {}
 
   /** Fetches the page with its script and style. */
@@ -39,12 +47,14 @@ export class PanelBridge {
   }
 
   /** Handles a message from the page. */
-  receive({ kind, id, path, body }: PageMessage): void {
+  receive({ kind, id, path, body, name, content }: PageMessage): void {
     if (typeof id !== "number") {
       return;
     }
     if (kind === "leave") {
       this.streams.get(id)?.();
+    } else if (kind === "save") {
+      this.save(id, name, content);
     } else if (typeof path !== "string" || !PATH.test(path)) {
       this.post({ kind: "answer", id, status: 400, text: "" });
     } else if (kind === "listen") {
@@ -65,6 +75,21 @@ export class PanelBridge {
     this.streams.forEach((close) => {
       close();
     });
+  }
+
+  private save(id: number, name: unknown, content: unknown): void {
+    if (typeof name !== "string" || !FILE_NAME.test(name) || typeof content !== "string") {
+      this.post({ kind: "answer", id, status: 400, text: "" });
+      return;
+    }
+    this.saveFile(name, content).then(
+      () => {
+        this.post({ kind: "answer", id, status: 200, text: "" });
+      },
+      (error: unknown) => {
+        this.post({ kind: "answer", id, status: 0, text: String(error) });
+      },
+    );
   }
 
   private async file(path: string): Promise<string> {

@@ -21,16 +21,22 @@ async function bridged(handler: Handler) {
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const sent: Record<string, unknown>[] = [];
+  const saved: [string, string][] = [];
+  const save = (name: string, content: string) => {
+    saved.push([name, content]);
+    return name === "full.csv" ? Promise.reject(new Error("the disk is full")) : Promise.resolve();
+  };
   const waiting: (() => void)[] = [];
-  const bridge = new PanelBridge(new URL(`http://127.0.0.1:${port.toString()}/token/?workspace=1`), (message) => {
+  const post = (message: unknown) => {
     sent.push(message as Record<string, unknown>);
     waiting.shift()?.();
-  });
+  };
+  const bridge = new PanelBridge(new URL(`http://127.0.0.1:${port.toString()}/token/?workspace=1`), post, save);
   const next = async () => {
     if (sent.length === 0) await new Promise<void>((done) => waiting.push(done));
     return sent.shift();
   };
-  return { bridge, next };
+  return { bridge, next, saved };
 }
 
 test("forwards requests with the token and returns the responses", async () => {
@@ -43,6 +49,27 @@ test("forwards requests with the token and returns the responses", async () => {
   expect(await next()).toEqual({ kind: "answer", id: 1, status: 200, text: "GET /token/api/panel?workspace=1 " });
   bridge.receive({ kind: "request", id: 2, path: "api/jump", body: { file: 0 } });
   expect(await next()).toEqual({ kind: "answer", id: 2, status: 200, text: 'POST /token/api/jump {"file":0}' });
+});
+
+test("saves exports under the name that the page suggests", async () => {
+  const { bridge, next, saved } = await bridged((_, response) => response.end());
+  bridge.receive({ kind: "save", id: 1, name: "gpt-2026-11-27-kernels.csv", content: "kernel\r\n" });
+  expect(await next()).toEqual({ kind: "answer", id: 1, status: 200, text: "" });
+  expect(saved).toEqual([["gpt-2026-11-27-kernels.csv", "kernel\r\n"]]);
+  bridge.receive({ kind: "save", id: 2, name: "full.csv", content: "" });
+  expect(await next()).toEqual({ kind: "answer", id: 2, status: 0, text: "Error: the disk is full" });
+});
+
+test("suggests no name with a path or of another kind", async () => {
+  const { bridge, next, saved } = await bridged((_, response) => response.end());
+  const names = ["../kernels.csv", "a/b.svg", String.raw`a\b.csv`, ".bashrc", ".csv", "run.sh", "x.csv\n", `${"a".repeat(200)}.csv`, 7, undefined];
+  for (const [id, name] of names.entries()) {
+    bridge.receive({ kind: "save", id, name, content: "" });
+    expect(await next()).toMatchObject({ kind: "answer", id, status: 400 });
+  }
+  bridge.receive({ kind: "save", id: 99, name: "a.csv", content: 5 });
+  expect(await next()).toMatchObject({ kind: "answer", id: 99, status: 400 });
+  expect(saved).toEqual([]);
 });
 
 test("refuses all other paths", async () => {

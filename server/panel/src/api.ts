@@ -30,6 +30,11 @@ export class Api {
     private readonly transport: Transport,
   ) {}
 
+  /** Saves a file where the user wants it. */
+  save(name: string, content: string): Promise<void> {
+    return this.transport.save(name, content);
+  }
+
   async panel(): Promise<PanelDocument> {
     return readDocument(await this.#get("panel"));
   }

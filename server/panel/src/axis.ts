@@ -3,6 +3,7 @@
 import { duration } from "./format";
 import { length, type Range } from "./range";
 import type { Palette } from "./theme";
+import type { Paint } from "./surface";
 
 export const AXIS = 22;
 
@@ -29,7 +30,7 @@ export function tickLabel(at: number, step: number): string {
 
 /** Draws ticks and labels at `top`, and faint lines down to `bottom`. */
 export function drawAxis(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   range: Range,
   width: number,
   top: number,

@@ -131,6 +131,14 @@ export class BreakdownSection {
     this.#rebuild(again);
   }
 
+  svg(): string | null {
+    return this.#icicle.svg();
+  }
+
+  get grouping(): string {
+    return this.#grouping;
+  }
+
   restyle(): void {
     this.#icicle.restyle();
   }

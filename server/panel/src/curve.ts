@@ -4,7 +4,7 @@ import { AXIS, drawAxis } from "./axis";
 import type { Cursor } from "./cursor";
 import type { Memory } from "./document";
 import { bytes, duration } from "./format";
-import { Surface } from "./surface";
+import { Surface, type Paint } from "./surface";
 import { colours } from "./theme";
 
 const TOP = 26;
@@ -46,6 +46,10 @@ export class Curve {
     this.#surface.invalidate();
   }
 
+  svg(): string | null {
+    return this.#surface.svg("Memory over the iteration");
+  }
+
   get #durationNs(): number {
     return this.#memory?.durationNs ?? 1;
   }
@@ -68,7 +72,7 @@ export class Curve {
     return step === undefined ? null : { atNs, bytes: step[1] };
   }
 
-  #draw(context: CanvasRenderingContext2D): void {
+  #draw(context: Paint): void {
     const memory = this.#memory;
     if (memory === null) return;
     const palette = colours();
@@ -111,7 +115,7 @@ export class Curve {
     }
   }
 
-  #peak(context: CanvasRenderingContext2D, memory: Memory, x: number, y: number, width: number): void {
+  #peak(context: Paint, memory: Memory, x: number, y: number, width: number): void {
     const palette = colours();
     context.fillStyle = palette.memory;
     context.beginPath();
@@ -125,7 +129,7 @@ export class Curve {
 
   // Many steps may fall on one pixel. Draw their minimum and maximum so that no peak is lost.
   #steps(
-    context: CanvasRenderingContext2D,
+    context: Paint,
     memory: Memory,
     x: (atNs: number) => number,
     y: (size: number) => number,

@@ -1,19 +1,14 @@
-// Earlier runs: a line chart of their times, and a table.
+// Earlier runs: a chart of their times, and a table.
 
 import type { HistoryEntry, PanelDocument } from "./document";
 import { element, fill } from "./dom";
 import { ago, bytes, count, duration, moment, significant } from "./format";
+import { HistoryChart } from "./history_chart";
 import { ListTable } from "./table";
-
-const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 300;
-const HEIGHT = 44;
-const INSET = 5;
-/** The maximum number of points on the line: more could not be distinguished. */
-const POINTS = 100;
+import type { Tooltip } from "./tooltip";
 
 export class HistorySection {
-  readonly #spark = element("div", { class: "spark" });
+  readonly #chart: HistoryChart;
   readonly #table: ListTable<HistoryEntry>;
   #headMs: number | null = null;
   #generation = 0;
@@ -21,7 +16,9 @@ export class HistorySection {
   constructor(
     root: HTMLElement,
     private readonly live: boolean,
+    tooltip: Tooltip,
   ) {
+    this.#chart = new HistoryChart(tooltip);
     this.#table = new ListTable<HistoryEntry>(
       "Run history",
       [
@@ -35,14 +32,22 @@ export class HistorySection {
       ],
       8,
     );
-    fill(root, this.#spark, this.#table.root);
+    fill(root, this.#chart.root, this.#table.root);
   }
 
   show(panel: PanelDocument): void {
     this.#headMs = panel.recording?.changesAgainst.headMs ?? null;
     this.#generation = panel.generation;
     this.#table.show(panel.history);
-    this.#sparkline(panel.history.slice(0, POINTS).reverse());
+    this.#chart.show(panel.history, this.#headMs);
+  }
+
+  restyle(): void {
+    this.#chart.restyle();
+  }
+
+  svg(): string | null {
+    return this.#chart.svg();
   }
 
   #when(entry: HistoryEntry): HTMLElement {
@@ -65,36 +70,4 @@ export class HistorySection {
       entry.whenMs === this.#headMs && element("span", { class: "badge" }, "HEAD"),
     );
   }
-
-  #sparkline(entries: readonly HistoryEntry[]): void {
-    const times = entries.flatMap(({ timeNs }) => (timeNs === null ? [] : [timeNs]));
-    this.#spark.hidden = times.length < 2;
-    if (times.length < 2) return;
-    const least = Math.min(...times);
-    const most = Math.max(...times);
-    const points = times.map((time, at): [number, number] => [
-      INSET + (at / (times.length - 1)) * (WIDTH - 2 * INSET),
-      // Slower is higher, as in a plot of time.
-      HEIGHT - INSET - (most > least ? (time - least) / (most - least) : 0.5) * (HEIGHT - 2 * INSET),
-    ]);
-    const picture = svg("svg", {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-      role: "img",
-      "aria-label": `Iteration time over ${times.length} runs: from ${duration(times[0]!)} to ${duration(times.at(-1)!)}, range ${duration(least)} to ${duration(most)}.`,
-    });
-    picture.append(svg("polyline", { points: points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ") }));
-    const [x, y] = points.at(-1)!;
-    picture.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: "3.5" }));
-    fill(
-      this.#spark,
-      picture,
-      element("span", { class: "quiet" }, `iteration time from oldest to newest run, range ${duration(least)} to ${duration(most)}`),
-    );
-  }
-}
-
-function svg(name: string, attributes: Record<string, string>): SVGElement {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
 }

@@ -1,5 +1,7 @@
 // Shortens text to fit into boxes on a canvas.
 
+import type { Paint } from "./surface";
+
 /** Shortens texts to a width in one font. Each text is measured once. */
 export class Labels {
   readonly #widths = new Map<string, number>();
@@ -7,7 +9,7 @@ export class Labels {
   constructor(private readonly font: string) {}
 
   /** Returns the text, or its two ends: names often differ only at the end (`blocks.10`). */
-  fit(context: CanvasRenderingContext2D, text: string, room: number): string {
+  fit(context: Paint, text: string, room: number): string {
     const width = this.width(context, text);
     if (width <= room) return text;
     // An approximation, because letters differ in width. Measuring every shortened text would cost more than the space.
@@ -18,7 +20,7 @@ export class Labels {
     return `${text.slice(0, characters - tail)}…${text.slice(text.length - tail)}`;
   }
 
-  width(context: CanvasRenderingContext2D, text: string): number {
+  width(context: Paint, text: string): number {
     let width = this.#widths.get(text);
     if (width === undefined) {
       if (this.#widths.size > 20_000) this.#widths.clear();

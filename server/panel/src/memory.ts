@@ -111,6 +111,10 @@ export class MemorySection {
     this.#held.hidden = memory.holders.length === 0;
   }
 
+  svg(): string | null {
+    return this.#curve.svg();
+  }
+
   restyle(): void {
     this.#curve.restyle();
   }

@@ -10,6 +10,8 @@ import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { DevicesSection } from "./devices/section";
 import { byId, fill } from "./dom";
+import { addExportMenu, fileName } from "./export/menu";
+import { sectionExports } from "./export/sections";
 import { rememberFocus } from "./focus";
 import { emptyState } from "./empty";
 import type { Finding } from "./findings/document";
@@ -27,6 +29,7 @@ import { RanksSection } from "./ranks/section";
 import type { Report } from "./report";
 import { TimelineSection } from "./timeline/section";
 import { Tooltip } from "./tooltip";
+import { download } from "./transport";
 import type { Action } from "./whatif/row";
 import { WhatIfSection } from "./whatif/section";
 
@@ -122,7 +125,7 @@ export class Page {
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
-    this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#history = new HistorySection(byId("history-body"), api !== null, tooltip);
     this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
@@ -138,9 +141,47 @@ export class Page {
         this.#notice.say(why);
       },
     });
+    this.#addExports();
+  }
+
+  #addExports(): void {
+    const exports = sectionExports({
+      panel: () => this.#panel,
+      placeName: (place) => this.#placeName(place),
+      timeline: () => this.#timeline.timeline,
+      grouping: () => this.#breakdown.grouping,
+      charts: {
+        breakdown: () => this.#breakdown.svg(),
+        timeline: () => this.#timeline.svg(),
+        memory: () => this.#memory.svg(),
+        devices: () => this.#devices.svg(),
+        history: () => this.#history.svg(),
+        throughput: () => this.#batch.svgs()[0] ?? null,
+        batchMemory: () => this.#batch.svgs()[1] ?? null,
+      },
+    });
+    for (const [id, ofSection] of Object.entries(exports)) {
+      addExportMenu(id, ofSection, (file, content) => void this.#save(file, content));
+    }
+  }
+
+  async #save(file: string, content: string | null): Promise<void> {
+    if (content === null) {
+      this.#notice.say("There is nothing to export yet.");
+      return;
+    }
+    const name = fileName(this.#panel?.project ?? "", this.#panel?.recording?.whenMs ?? null, file);
+    try {
+      if (this.#api === null) download(name, content);
+      else await this.#api.save(name, content);
+    } catch (error) {
+      this.#notice.say(`Could not save the file: ${error instanceof Error ? error.message : String(error)}`);
+    }
   }
 
   restyle(): void {
+    this.#batch.restyle();
+    this.#history.restyle();
     this.#breakdown.restyle();
     this.#timeline.restyle();
     this.#memory.restyle();

@@ -1,6 +1,7 @@
 // Patterns that mark the phases in high-contrast themes, so that colour is not the only sign. panel.css has the same
 // for the legend.
 
+import type { Paint } from "./surface";
 import type { Palette } from "./theme";
 
 const SIZE = 6;
@@ -29,8 +30,8 @@ const MARKS: ((tile: CanvasRenderingContext2D) => void)[] = [
   },
 ];
 
-/** Returns the pattern of each phase, to paint over its colour. */
-export function phasePatterns(context: CanvasRenderingContext2D, palette: Palette): CanvasPattern[] {
+/** Returns the pattern of each phase, to paint over its colour. An export has none. */
+export function phasePatterns(context: Paint, palette: Palette): (CanvasPattern | null)[] {
   return MARKS.map((mark) => {
     const tile = document.createElement("canvas");
     tile.width = tile.height = SIZE;
@@ -40,8 +41,6 @@ export function phasePatterns(context: CanvasRenderingContext2D, palette: Palett
       inside.lineWidth = 1.5;
       mark(inside);
     }
-    const pattern = context.createPattern(tile, "repeat");
-    if (pattern === null) throw new Error("this browser does not support canvas patterns");
-    return pattern;
+    return context.createPattern(tile, "repeat");
   });
 }

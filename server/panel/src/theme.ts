@@ -11,7 +11,10 @@ export interface Palette {
   /** Lines at the ticks of an axis. */
   grid: string;
   accent: string;
+  accentSoft: string;
   focus: string;
+  better: string;
+  worse: string;
   memory: string;
   memorySoft: string;
   /** A box whose time belongs to several phases. */
@@ -94,7 +97,10 @@ function read(): Palette {
     edge: value("edge"),
     grid: value("grid"),
     accent: value("accent"),
+    accentSoft: value("accent-soft"),
     focus: value("focus"),
+    better: value("better"),
+    worse: value("worse"),
     memory: value("memory"),
     memorySoft: value("memory-soft"),
     mixed: value("mixed"),

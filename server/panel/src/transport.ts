@@ -20,6 +20,8 @@ export interface Transport {
   request(path: string, body?: unknown): Promise<Response>;
   /** Opens an event stream. Returns a function that closes it. */
   listen(path: string, events: StreamEvents): () => void;
+  /** Saves a file where the user wants it. */
+  save(name: string, content: string): Promise<void>;
 }
 
 /** The events of the server's stream (docs/panel.md). */
@@ -54,6 +56,25 @@ export class HttpTransport implements Transport {
       stream.close();
     };
   }
+
+  save(name: string, content: string): Promise<void> {
+    download(name, content);
+    return Promise.resolve();
+  }
+}
+
+/** Downloads a file, as the browser does. */
+export function download(name: string, content: string): void {
+  const type = name.endsWith(".svg") ? "image/svg+xml" : name.endsWith(".csv") ? "text/csv" : "application/json";
+  const address = URL.createObjectURL(new Blob([content], { type: `${type};charset=utf-8` }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  // The download begins after this task.
+  setTimeout(() => {
+    URL.revokeObjectURL(address);
+  }, 10_000);
 }
 
 /** The API that VS Code provides to a webview's script. */
@@ -92,19 +113,30 @@ export class EditorTransport implements Transport {
   }
 
   request(path: string, body?: unknown): Promise<Response> {
+    return this.#ask({ kind: "request", path, body }, REQUEST_TIMEOUT_MS);
+  }
+
+  /** A webview cannot download. The editor asks the user for the place, which may take any time. */
+  async save(name: string, content: string): Promise<void> {
+    const { status } = await this.#ask({ kind: "save", name, content }, null);
+    if (status !== 200) throw new Error("The editor rejected the request.");
+  }
+
+  #ask(message: object, timeoutMs: number | null): Promise<Response> {
     const id = (this.#last += 1);
     return new Promise((done, failed) => {
-      const timer = setTimeout(() => {
+      const late = () => {
         this.#answers.delete(id);
         failed(new Error("The editor did not answer in time."));
-      }, REQUEST_TIMEOUT_MS);
+      };
+      const timer = timeoutMs === null ? undefined : setTimeout(late, timeoutMs);
       this.#answers.set(id, (answer) => {
         clearTimeout(timer);
-        // The editor could not reach the server.
+        // The editor could not reach the server, or write the file.
         if (answer.status === 0) failed(new Error(answer.text));
         else done(answer);
       });
-      this.#editor.postMessage({ kind: "request", id, path, body });
+      this.#editor.postMessage({ ...message, id });
     });
   }
 

@@ -17,12 +17,14 @@ const THROUGHPUT: Wanted = {
   label: "Throughput",
   of: (point) => point.samplesPerSecond,
   text: rate,
+  tick: significant,
   limit: () => null,
 };
 const MEMORY: Wanted = {
   label: "Peak memory",
   of: (point) => point.peakBytes,
   text: bytes,
+  tick: bytes,
   limit: (sizes) => sizes.capacityBytes,
 };
 
@@ -80,6 +82,15 @@ export class BatchSection {
     this.#table.show(sizes.points);
     this.#describe(sizes);
     this.#stand(null);
+  }
+
+  restyle(): void {
+    for (const bar of this.#bars) bar.restyle();
+  }
+
+  /** Returns the charts: throughput, then memory. */
+  svgs(): (string | null)[] {
+    return this.#bars.map((bar) => bar.svg());
   }
 
   #holder(): Holder {
@@ -169,6 +180,14 @@ class Bar {
     this.#chart.show(sizes);
     this.handle.root.hidden = !editable;
     this.handle.show(sizes.current, reach(sizes));
+  }
+
+  restyle(): void {
+    this.#chart.restyle();
+  }
+
+  svg(): string | null {
+    return this.#chart.svg();
   }
 
   /** Returns what it shows as text. */

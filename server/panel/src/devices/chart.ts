@@ -1,7 +1,7 @@
 // The chart: each GPU is a point with its ranges. Those on the Pareto front are connected and labelled.
 
 import { duration } from "../format";
-import { Surface } from "../surface";
+import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import type { Tooltip } from "../tooltip";
 import type { Device } from "./document";
@@ -60,6 +60,10 @@ export class DeviceChart {
     this.#surface.invalidate();
   }
 
+  svg(): string | null {
+    return this.#points.length === 0 ? null : this.#surface.svg(`Iteration time against price of ${this.#unit}`);
+  }
+
   #axes(): Axes {
     const { width, height } = this.#surface;
     const usd = new LogAxis(this.#points.map((point) => point.usd.value), Math.max(1, width - LEFT - RIGHT));
@@ -83,7 +87,7 @@ export class DeviceChart {
     return best;
   }
 
-  #draw(context: CanvasRenderingContext2D): void {
+  #draw(context: Paint): void {
     const palette = colours();
     const { width, height } = this.#surface;
     context.fillStyle = palette.surface;
@@ -101,7 +105,7 @@ export class DeviceChart {
     this.#names(context, axes, best);
   }
 
-  #drawAxes(context: CanvasRenderingContext2D, axes: Axes): void {
+  #drawAxes(context: Paint, axes: Axes): void {
     const palette = colours();
     const { width, height } = this.#surface;
     const bottom = height - BOTTOM;
@@ -136,7 +140,7 @@ export class DeviceChart {
     context.fillText("↑ iteration time", 4, 7);
   }
 
-  #point(context: CanvasRenderingContext2D, axes: Axes, point: Point): void {
+  #point(context: Paint, axes: Axes, point: Point): void {
     const palette = colours();
     const { device, timeNs, usd } = point;
     const x = axes.x(usd.value);
@@ -161,7 +165,7 @@ export class DeviceChart {
   }
 
   // Skip a label that would overlap another.
-  #names(context: CanvasRenderingContext2D, axes: Axes, best: readonly Point[]): void {
+  #names(context: Paint, axes: Axes, best: readonly Point[]): void {
     const palette = colours();
     const { width } = this.#surface;
     context.font = `11px ${palette.sans}`;

@@ -43,6 +43,10 @@ export class DevicesSection {
     this.#batches.show(devices);
   }
 
+  svg(): string | null {
+    return this.#chart.svg();
+  }
+
   restyle(): void {
     this.#chart.restyle();
   }

@@ -8,6 +8,7 @@ import { Mark, type Found } from "../search";
 import type { Palette } from "../theme";
 import type { Tree } from "../tree";
 import { firstAfter, type Layout } from "./layout";
+import type { Paint } from "../surface";
 
 export const ROW = 26;
 
@@ -34,7 +35,7 @@ export interface Scene {
 }
 
 export function draw(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   scene: Scene,
   width: number,
   height: number,
@@ -56,13 +57,13 @@ export function draw(
 }
 
 function drawRow(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   scene: Scene,
   nodes: Int32Array,
   y: number,
   width: number,
   palette: Palette,
-  patterns: readonly CanvasPattern[],
+  patterns: readonly (CanvasPattern | null)[],
   names: Labels,
 ): void {
   const { layout, range, tree, found } = scene;
@@ -102,14 +103,14 @@ function drawRow(
 }
 
 function box(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   tree: Tree,
   node: number,
   from: number,
   to: number,
   y: number,
   palette: Palette,
-  patterns: readonly CanvasPattern[],
+  patterns: readonly (CanvasPattern | null)[],
 ): void {
   const height = ROW - 1;
   if (tree.metric === "memory") {
@@ -131,7 +132,7 @@ function box(
     const part = ((to - from) * time) / sum;
     const strip = stripHeight(palette);
     for (const style of [palette.phase[which], patterns[which]]) {
-      if (style === undefined) continue;
+      if (style === undefined || style === null) continue;
       context.fillStyle = style;
       context.fillRect(left, y + height - strip, part, strip);
     }
@@ -143,14 +144,14 @@ function stripHeight(palette: Palette): number {
   return palette.highContrast ? HIGH_CONTRAST_STRIP : STRIP;
 }
 
-function frame(context: CanvasRenderingContext2D, from: number, to: number, y: number, palette: Palette): void {
+function frame(context: Paint, from: number, to: number, y: number, palette: Palette): void {
   context.strokeStyle = palette.edge;
   context.lineWidth = 1;
   context.strokeRect(from + 0.5, y + 0.5, Math.max(0, to - from - 1), ROW - 2);
 }
 
 function caption(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   tree: Tree,
   node: number,
   from: number,
@@ -177,7 +178,7 @@ function caption(
 }
 
 function outline(
-  context: CanvasRenderingContext2D,
+  context: Paint,
   scene: Scene,
   node: number,
   colour: string,

@@ -3,7 +3,7 @@
 import { Labels } from "../label";
 import { length, pan, within, zoom, type Range } from "../range";
 import type { Found } from "../search";
-import { Surface } from "../surface";
+import { Surface, type Paint } from "../surface";
 import { colours, reducedMotion } from "../theme";
 import { WHOLE, type Tree } from "../tree";
 import { draw, ROW } from "./draw";
@@ -96,7 +96,11 @@ export class Icicle {
     this.#surface.invalidate();
   }
 
-  #draw(context: CanvasRenderingContext2D): void {
+  svg(): string | null {
+    return this.#surface.svg("Breakdown of one iteration");
+  }
+
+  #draw(context: Paint): void {
     if (this.#tree === null || this.#layout === null) return;
     const palette = colours();
     context.font = `12px ${palette.sans}`;

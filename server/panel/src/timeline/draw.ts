@@ -8,6 +8,7 @@ import { length, type Range } from "../range";
 import type { Palette } from "../theme";
 import type { Timeline } from "./model";
 import { visit } from "./visit";
+import type { Paint } from "../surface";
 
 export const ROW = 17;
 export const HEAD = 19;
@@ -87,17 +88,17 @@ class Boxes {
     this.#values[this.#size++] = width;
   }
 
-  paint(context: CanvasRenderingContext2D): void {
+  paint(context: Paint): void {
     for (let at = 0; at < this.#size; at += 3) {
       context.fillRect(this.#values[at]!, this.#values[at + 1]!, this.#values[at + 2]!, ROW - 1);
     }
   }
 
   /** Clears the inside of the boxes, so that a border and a strip with the pattern remain. */
-  hollow(context: CanvasRenderingContext2D, inside: string, pattern: CanvasPattern | undefined): void {
+  hollow(context: Paint, inside: string, pattern: CanvasPattern | null | undefined): void {
     const height = ROW - 2 - STRIP;
     for (const [style, down, high] of [[inside, 1, height], [pattern, 1 + height, STRIP]] as const) {
-      if (style === undefined) continue;
+      if (style === undefined || style === null) continue;
       context.fillStyle = style;
       for (let at = 0; at < this.#size; at += 3) {
         const width = this.#values[at + 2]!;
@@ -112,7 +113,7 @@ export class Painter {
   readonly #words: { text: string; x: number; y: number; ink: string }[] = [];
 
   draw(
-    context: CanvasRenderingContext2D,
+    context: Paint,
     scene: Scene,
     width: number,
     height: number,
@@ -177,7 +178,7 @@ export class Painter {
     width: number,
     palette: Palette,
     labels: Labels,
-    context: CanvasRenderingContext2D,
+    context: Paint,
   ): void {
     const { timeline, range } = scene;
     const row = timeline.rows[index]!;
@@ -198,7 +199,7 @@ export class Painter {
   }
 
   #outline(
-    context: CanvasRenderingContext2D,
+    context: Paint,
     scene: Scene,
     span: number,
     row: number,

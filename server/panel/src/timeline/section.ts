@@ -164,6 +164,14 @@ export class TimelineSection {
     this.#longest.show(longest(timeline, LONGEST_SPANS));
   }
 
+  svg(): string | null {
+    return this.#timeline === null ? null : this.#view.svg();
+  }
+
+  get timeline(): Timeline | null {
+    return this.#timeline;
+  }
+
   restyle(): void {
     this.#view.restyle();
   }

@@ -4,7 +4,7 @@ import { AXIS } from "../axis";
 import type { Cursor } from "../cursor";
 import { Labels } from "../label";
 import { length, pan, within, zoom, type Range } from "../range";
-import { Surface } from "../surface";
+import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import { Painter, placeRows, ROW, rowAt, type Placement } from "./draw";
 import { firstAfter, rowOf, spanAt, type Timeline } from "./model";
@@ -81,6 +81,10 @@ export class TimelineView {
     this.#surface.invalidate();
   }
 
+  svg(): string | null {
+    return this.#surface.svg("Timeline of one iteration");
+  }
+
   zoomBy(factor: number): void {
     const at = this.#selected >= 0 && this.#inView(this.#selected) ? this.#middle(this.#selected) : this.#range.start + length(this.#range) / 2;
     this.#look(zoom(this.#range, this.#whole(), at, factor, NEAREST));
@@ -131,7 +135,7 @@ export class TimelineView {
     return middle >= this.#range.start && middle <= this.#range.end;
   }
 
-  #draw(context: CanvasRenderingContext2D): void {
+  #draw(context: Paint): void {
     if (this.#timeline === null) return;
     const scene = {
       timeline: this.#timeline,
