@@ -472,6 +472,7 @@ fn unit_texts_for_the_panels_tests_are_up_to_date() {
         "duration": formatted(&mut scaled(3), units::duration),
         "bytes": formatted(&mut scaled(4), units::bytes),
         "percent": formatted(&mut shares.into_iter(), units::percent),
+        "rate": formatted(&mut scaled(6), |value| units::rate(value, "FLOP/s")),
         "significant": formatted(&mut scaled(1), units::significant),
     });
     let lines = units.to_string().replace("],[", "],\n[");

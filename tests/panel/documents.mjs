@@ -13,6 +13,37 @@ export function generator(seed) {
   };
 }
 
+/** The roofline of an H200, with GEMMs near the compute ceiling and element-wise operators near the bandwidth. */
+function roofline() {
+  const TFLOP = 1e12;
+  const bandwidth = 4.8 * TFLOP;
+  const peaks = [{ name: "FP32", flops_per_second: 67 * TFLOP }, { name: "FP16", flops_per_second: 989 * TFLOP }];
+  const point = (name, inputs, kernel, line, phase, time, intensity, share, peak) => {
+    const ceiling = Math.min(peaks.find((one) => one.name === peak).flops_per_second, intensity * bandwidth);
+    const flops = share * ceiling * (time / 1e9);
+    return {
+      name, inputs, kernel, place: { file: 0, line }, phase, time_ns: time, flops, bytes: flops / intensity, peak,
+      bound: intensity * bandwidth < ceiling * 1.001 ? "memory" : "compute",
+      share_of_roof: share,
+    };
+  };
+  const half = "[32, 1024, 1024] c10::BFloat16";
+  const points = [
+    point("AddmmBackward0", half, "sm90_xmma_gemm_bf16", 41, "backward", 18 * MS, 420, 0.61, "FP16"),
+    point("AddmmBackward0", half, "sm90_xmma_gemm_bf16", 24, "backward", 14 * MS, 380, 0.55, "FP16"),
+    point("aten::addmm", half, "sm90_xmma_gemm_bf16", 41, "forward", 9 * MS, 420, 0.66, "FP16"),
+    point("aten::addmm", half, "sm90_xmma_gemm_bf16", 24, "forward", 7 * MS, 380, 0.6, "FP16"),
+    point("aten::scaled_dot_product_attention", half, "flash_fwd_kernel", 28, "forward", 6 * MS, 130, 0.42, "FP16"),
+    point("aten::gelu", half, "vectorized_elementwise_kernel", 42, "forward", 3 * MS, 2.1, 0.83, "FP32"),
+    point("GeluBackward0", half, "vectorized_elementwise_kernel", 42, "backward", 4 * MS, 3.2, 0.8, "FP32"),
+    point("aten::native_layer_norm", half, "layer_norm_kernel", 53, "forward", 1.5 * MS, 1.4, 0.55, "FP32"),
+    point("aten::add", half, "vectorized_elementwise_kernel", 58, "forward", 1.2 * MS, 0.17, 0.88, "FP32"),
+    point("aten::_foreach_add_", "[1024, 1024] float", "multi_tensor_apply_kernel", 61, "optimizer", 2.5 * MS, 0.12, 0.71, "FP32"),
+    point("aten::cross_entropy_loss", "[32768, 50257] float", "softmax_kernel", 92, "forward", 2 * MS, 0.9, 0.35, "FP32"),
+  ].sort((a, b) => b.time_ns - a.time_ns);
+  return { rates_from: "datasheet", bandwidth, peaks, points, left_out: 0, without_flops_ns: 1.1 * MS, unknown_ns: 0.4 * MS };
+}
+
 /** A transformer with `layers` blocks; about 16 nodes each. */
 export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs = 14, device = "NVIDIA H200" } = {}) {
   const random = generator(11);
@@ -178,6 +209,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
         time_ns: (9 * MS) / (at + 1),
         occupancy: at % 4 === 3 ? null : 0.15 + 0.8 * random(),
       })),
+      roofline: roofline(),
       untracked: [
         { name: "Python outside the project", time_ns: 0.9 * MS },
         { name: "kernels that were launched before the recording began", time_ns: 0.3 * MS },

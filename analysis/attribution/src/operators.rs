@@ -77,6 +77,12 @@ pub(super) fn add_operators(
     let scale = &sums.scale;
     let groups = groups(join, shown_contexts, sums);
     let on_device = !join.trace.activities.is_empty();
+    let own_lines: Vec<Option<LineIndex>> = groups
+        .iter()
+        .map(|((_, context), _)| {
+            lines.innermost(&join.places.log.stacks, contexts.get(*context)?.line)
+        })
+        .collect();
     // A line lists each signature once, however many contexts it ran in.
     let mut by_line: HashMap<(LineIndex, Signature, Phase), Vec<usize>> = HashMap::new();
     for (index, ((signature, context), _)) in groups.iter().enumerate() {
@@ -106,6 +112,9 @@ pub(super) fn add_operators(
     });
     for (line, time_ns, signature, phase, members) in ranked {
         let Some(cost) = lines.cost_mut(line) else { continue };
+        let is_own = |index: &&usize| own_lines.get(**index).copied().flatten() == Some(line);
+        let own = members.iter().filter(is_own).filter_map(|&index| groups.get(index));
+        let self_time_ns = own.map(time_of).sum();
         let members: Vec<&Group> =
             members.iter().filter_map(|&index| groups.get(index)).map(|(_, group)| group).collect();
         let work = members.iter().map(|member| member.work).reduce(add_work).flatten();
@@ -126,6 +135,7 @@ pub(super) fn add_operators(
             phase: Some(phase),
             calls: members.iter().map(|member| member.calls).sum::<f64>() * scale.per_iteration,
             time_ns,
+            self_time_ns,
             inputs: inputs_text(
                 join.trace.text_or_empty(signature.dims),
                 join.trace.text_or_empty(signature.types),

@@ -269,6 +269,22 @@ fn operations_of_unlisted_operators_count() {
 }
 
 #[test]
+fn self_time_of_operators_counts_once() {
+    let profile = attribute(&recording(operators(), LOOP, 800)).expect("a profile");
+    let listed = profile
+        .lines
+        .iter()
+        .flatten()
+        .flat_map(|line| line.operators.iter().map(move |operator| (line.line, operator)));
+    let linear: Vec<(u32, f64, f64)> = listed
+        .filter(|(_, operator)| operator.name == "aten::linear")
+        .map(|(line, operator)| (line, operator.time_ns, operator.self_time_ns))
+        .collect();
+    // Line 31 calls the lines 21 and 22.
+    assert_eq!(linear, [(21, 50.0, 50.0), (22, 60.0, 60.0), (31, 110.0, 0.0)]);
+}
+
+#[test]
 fn a_run_without_an_iteration_has_no_costs() {
     let mut recording = recording(TraceBuilder::new(), &[], 100);
     if let Some(manifest) = &mut recording.manifest {

@@ -114,6 +114,7 @@ pub fn profile(marked: &str) -> (String, Profile) {
             phase: Some(Phase::Forward),
             calls: 1.0,
             time_ns: 20e6,
+            self_time_ns: 20e6,
             inputs: "[32, 3, 224, 224] float".into(),
             flops: Some(300e9),
             bytes: Some(2e9),

@@ -167,6 +167,9 @@ pub struct OperatorCost {
     pub calls: f64,
     /// Nanoseconds per iteration.
     pub time_ns: f64,
+    /// The part of `time_ns` that is self time of this line. An operator is also listed at the lines
+    /// that call its line. 0 in estimates.
+    pub self_time_ns: f64,
     /// Input shapes and types as displayed: `[32, 64, 56, 56] float`.
     pub inputs: String,
     /// Floating-point operations per iteration, if the operator is known.

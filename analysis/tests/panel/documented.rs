@@ -9,7 +9,7 @@ use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::predict::device_comparison::{Comparison, ComparisonInput, compare};
 use ridgeline_analysis::present::timeline::{MAX_SPANS, timeline};
 use ridgeline_analysis::profile::utilization::Utilization;
-use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
+use ridgeline_analysis::profile::{KernelCost, Profile, Roof, Untracked};
 use serde_json::Value;
 
 use super::{panel, panel_with};
@@ -87,6 +87,8 @@ fn assert_described(document: &Value, example: &Value) {
 fn full_profile() -> Profile {
     let mut profile =
         attribute(&recording(&root().join("tests/recordings/conv-cpu"))).expect("one");
+    let roof = Roof { fp32_flops: Some(1e12), bandwidth: Some(1e11), ..Roof::default() };
+    profile.device.roof = Some(roof);
     profile.kernels.push(KernelCost { occupancy: Some(0.5), ..KernelCost::default() });
     profile.notes.push("a note".to_owned());
     profile.untracked.push(Untracked::default());

@@ -16,6 +16,7 @@ import {
   type Fields,
   type Place,
 } from "./values";
+import { readRoofline, type Roofline } from "./roofline/document";
 import { readRanks, type Ranks } from "./ranks/document";
 import { readBatchSize, type BatchSize } from "./batch/document";
 import { readWhatIfs, type WhatIfs } from "./whatif/document";
@@ -146,6 +147,7 @@ export interface Recording {
   breakdowns: Breakdown[];
   memory: Memory | null;
   kernels: Kernel[];
+  roofline: Roofline;
   untracked: { name: string; timeNs: number }[];
   files: string[];
   notes: string[];
@@ -248,6 +250,7 @@ function readRecording(it: Fields): Recording {
       timeNs: amount(kernel.time_ns),
       occupancy: maybeShare(kernel.occupancy),
     })),
+    roofline: readRoofline(it.roofline),
     untracked: list(it.untracked, ENTRIES).map((one) => ({
       name: text(one.name),
       timeNs: amount(one.time_ns),

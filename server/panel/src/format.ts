@@ -17,6 +17,14 @@ export function bytes(size: number): string {
   return `${significant(size / 1e9)} GB`;
 }
 
+/** `19.5 TFLOP/s`: a rate with a decimal prefix. */
+export function rate(value: number, unit: string): string {
+  const prefixes = ["", "k", "M", "G", "T", "P"];
+  let [scaled, at] = [value, 0];
+  while (scaled >= 1e3 && at < prefixes.length - 1) [scaled, at] = [value / 1e3 ** (at + 1), at + 1];
+  return `${significant(scaled)} ${prefixes[at]!}${unit}`;
+}
+
 /** `8%`, `0.4%`, `<0.1%`: a share between 0 and 1. */
 export function percent(share: number): string {
   const value = share * 100;

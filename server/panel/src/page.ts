@@ -27,6 +27,7 @@ import { Notice } from "./notice";
 import { showNotes } from "./notes";
 import { RanksSection } from "./ranks/section";
 import type { Report } from "./report";
+import { RooflineSection } from "./roofline/section";
 import { TimelineSection } from "./timeline/section";
 import { Tooltip } from "./tooltip";
 import { download } from "./transport";
@@ -49,6 +50,7 @@ export class Page {
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
+  readonly #roofline: RooflineSection;
   readonly #history: HistorySection;
   readonly #compare: CompareSection | null;
   readonly #devices: DevicesSection;
@@ -125,6 +127,7 @@ export class Page {
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
+    this.#roofline = new RooflineSection(byId("roofline-body"), this.#actions, tooltip);
     this.#history = new HistorySection(byId("history-body"), api !== null, tooltip);
     this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
@@ -154,6 +157,7 @@ export class Page {
         breakdown: () => this.#breakdown.svg(),
         timeline: () => this.#timeline.svg(),
         memory: () => this.#memory.svg(),
+        roofline: () => this.#roofline.svg(),
         devices: () => this.#devices.svg(),
         history: () => this.#history.svg(),
         throughput: () => this.#batch.svgs()[0] ?? null,
@@ -185,6 +189,7 @@ export class Page {
     this.#breakdown.restyle();
     this.#timeline.restyle();
     this.#memory.restyle();
+    this.#roofline.restyle();
     this.#devices.restyle();
   }
 
@@ -244,6 +249,7 @@ export class Page {
       this.#memory.show(recording);
       byId("kernels").hidden = recording.kernels.length === 0;
       this.#kernels.show(recording);
+      this.#roofline.show(recording);
       byId("notes").hidden = recording.untracked.length + recording.notes.length === 0;
       showNotes(byId("notes-body"), recording);
       this.#fetchTimeline(panel.generation);

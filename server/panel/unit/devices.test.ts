@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 
 import { readDevices } from "../src/devices/document";
-import { frontier, LogAxis, points } from "../src/devices/scatter";
+import { frontier, points } from "../src/devices/scatter";
+import { LogAxis } from "../src/log_axis";
 import { dollars, energy } from "../src/devices/words";
 
 const range = (value: number) => ({ low: value / 1.2, value, high: value * 1.2 });

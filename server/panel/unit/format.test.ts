@@ -2,13 +2,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 
-import { ago, bytes, count, duration, percent, shorten, significant } from "../src/format";
+import { ago, bytes, count, duration, percent, rate, shorten, significant } from "../src/format";
 
-type Pairs = Record<"duration" | "bytes" | "percent" | "significant", [value: number, text: string][]>;
+type Pairs = Record<"duration" | "bytes" | "percent" | "rate" | "significant", [value: number, text: string][]>;
 
 // Written by analysis/tests/panel.rs: the same values formatted in Rust.
 const pairs = JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures/units.json"), "utf8")) as Pairs;
-const formats = { duration, bytes, percent, significant };
+const formats = { duration, bytes, percent, significant, rate: (value: number) => rate(value, "FLOP/s") };
 
 describe.each(Object.entries(formats))("%s", (name, format) => {
   const expected = pairs[name as keyof Pairs];

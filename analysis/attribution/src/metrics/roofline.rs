@@ -41,7 +41,8 @@ pub fn achieved(operator: &OperatorCost, roof: Option<&Roof>) -> Achieved {
     let (Some(flops), Some(bytes), Some(roof)) = (operator.flops, operator.bytes, roof) else {
         return achieved;
     };
-    let (Some(peak), Some(bandwidth)) = (peak_flops(operator, roof), roof.bandwidth) else {
+    let (Some(peak), Some(bandwidth)) = (Arithmetic::of(operator).peak(roof), roof.bandwidth)
+    else {
         return achieved;
     };
     if peak <= 0.0 || bandwidth <= 0.0 {
@@ -53,18 +54,50 @@ pub fn achieved(operator: &OperatorCost, roof: Option<&Roof>) -> Achieved {
     achieved
 }
 
-/// Returns the peak rate for the operator's types. FP32 runs on tensor cores if a kernel's name
-/// says so, as libraries name TF32 kernels.
-fn peak_flops(operator: &OperatorCost, roof: &Roof) -> Option<f64> {
-    let inputs = operator.inputs.as_str();
-    if inputs.contains("Half") || inputs.contains("BFloat16") {
-        return roof.fp16_flops;
+/// The type of an operator's arithmetic, which selects its peak rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// FP32 outside tensor cores.
+    Fp32,
+    /// FP32 on tensor cores.
+    Tf32,
+    /// FP16 and BF16.
+    Half,
+}
+
+impl Arithmetic {
+    /// Returns the type that an operator computes in. FP32 runs on tensor cores if a kernel's name
+    /// says so, as libraries name TF32 kernels.
+    pub fn of(operator: &OperatorCost) -> Arithmetic {
+        let inputs = operator.inputs.as_str();
+        if inputs.contains("Half") || inputs.contains("BFloat16") {
+            return Arithmetic::Half;
+        }
+        let tensor_cores = operator.kernels.iter().any(|kernel| {
+            let name = kernel.name.to_ascii_lowercase();
+            ["tf32", "s1688", "tensorop"].iter().any(|mark| name.contains(mark))
+        });
+        if tensor_cores { Arithmetic::Tf32 } else { Arithmetic::Fp32 }
     }
-    let tensor_cores = operator.kernels.iter().any(|kernel| {
-        let name = kernel.name.to_ascii_lowercase();
-        ["tf32", "s1688", "tensorop"].iter().any(|mark| name.contains(mark))
-    });
-    if tensor_cores { roof.tf32_flops.or(roof.fp32_flops) } else { roof.fp32_flops }
+
+    /// Returns its name: `FP32`, `TF32` or `FP16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arithmetic::Fp32 => "FP32",
+            Arithmetic::Tf32 => "TF32",
+            Arithmetic::Half => "FP16",
+        }
+    }
+
+    /// Returns its peak rate in operations per second.
+    pub fn peak(self, roof: &Roof) -> Option<f64> {
+        let peak = match self {
+            Arithmetic::Fp32 => roof.fp32_flops,
+            Arithmetic::Tf32 => roof.tf32_flops.or(roof.fp32_flops),
+            Arithmetic::Half => roof.fp16_flops,
+        };
+        peak.filter(|peak| peak.is_finite() && *peak > 0.0)
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ fn operator(
         phase: Some(phase),
         calls,
         time_ns,
+        self_time_ns: 0.0,
         inputs: operator.map(inputs_text).unwrap_or_default(),
         flops: cost.map(|cost| cost.flops * calls),
         bytes: cost.map(|cost| cost.bytes * calls),

@@ -15,6 +15,7 @@ mod headline;
 mod memory;
 mod parts;
 mod ranks;
+mod roofline;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -191,6 +192,7 @@ struct Measurement {
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
+    roofline: roofline::RooflineEntry,
     untracked: Vec<Untracked>,
     files: Vec<File>,
     notes: Vec<String>,
@@ -295,6 +297,7 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MAX_KERNELS).map(kernel).collect(),
+        roofline: roofline::roofline_entry(profile),
         untracked: profile
             .untracked
             .iter()

@@ -1,11 +1,12 @@
 // The chart: each GPU is a point with its ranges. Those on the Pareto front are connected and labelled.
 
 import { duration } from "../format";
+import { LogAxis } from "../log_axis";
 import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import type { Tooltip } from "../tooltip";
 import type { Device } from "./document";
-import { frontier, LogAxis, points, type Point } from "./scatter";
+import { frontier, points, type Point } from "./scatter";
 import { dollars, estimated, memory } from "./words";
 
 const LEFT = 58;

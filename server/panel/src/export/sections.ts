@@ -18,7 +18,7 @@ export interface Source {
   timeline: () => Timeline | null;
   /** What the breakdown shows. */
   grouping: () => string;
-  charts: Record<"breakdown" | "timeline" | "memory" | "devices" | "history" | "throughput" | "batchMemory", () => string | null>;
+  charts: Record<"breakdown" | "timeline" | "memory" | "roofline" | "devices" | "history" | "throughput" | "batchMemory", () => string | null>;
 }
 
 type Column<Row> = CsvColumn<Row>;
@@ -128,6 +128,23 @@ export function sectionExports(source: Source): Record<string, Export[]> {
         ["share_of_iteration", ({ timeNs }) => (durationNs > 0 ? timeNs / durationNs : null)],
         ["occupancy", ({ occupancy }) => occupancy],
       ], kernels))),
+    ],
+    roofline: [
+      chart("roofline", charts.roofline),
+      data("roofline", recording(({ roofline }) => csv([
+        ["line", ({ place }) => where(place)],
+        ["operator", ({ name }) => name],
+        ["inputs", ({ inputs }) => inputs],
+        ["kernel", ({ kernel }) => kernel],
+        ["phase", ({ phase }) => phase],
+        ["time_ns", ({ timeNs }) => timeNs],
+        ["flops", ({ flops }) => flops],
+        ["bytes", ({ bytes: size }) => size],
+        ["flops_per_byte", ({ intensity }) => intensity],
+        ["flops_per_second", ({ rate }) => rate],
+        ["limited_by", ({ bound }) => bound],
+        ["share_of_ceiling", ({ shareOfRoof }) => shareOfRoof],
+      ], roofline.points))),
     ],
     predictions: [
       chart("other-gpus", charts.devices),
