@@ -1,6 +1,7 @@
 // Tests the comparison of two runs on the page. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
@@ -62,6 +63,24 @@ describe("two runs side by side", { skip: found.reason }, () => {
       assert.doesNotMatch(text, /model\.py:20/);
       assert.match(text, /Mann-Whitney U over 5 and 5 iterations: p = 0\.004 for slower/);
       await checkNoSidewaysScroll(page, "with two runs");
+    }));
+
+  test("can be exported while they are shown", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      site.compare = comparison;
+      const menu = page.locator("#history .export-toggle");
+      const item = page.locator("#history .export-item", { hasText: "Comparison of two runs (CSV)" });
+      await menu.click();
+      assert.ok(await item.isHidden());
+      await page.keyboard.press("Escape");
+      await page.locator(".compare summary").click();
+      await page.locator(".compare table").first().waitFor();
+      await menu.click();
+      const [download] = await Promise.all([page.waitForEvent("download"), item.click()]);
+      const lines = (await readFile(await download.path(), "utf8")).split("\r\n");
+      assert.match(download.suggestedFilename(), /-comparison\.csv$/);
+      assert.equal(lines[0], "kind,name,detail,self_before_ns,self_after_ns,result,memory_before_bytes,memory_after_bytes");
+      assert.ok(lines.some((line) => line.startsWith("line,model.py:9 (was 8),Block.<forward>,50000000,80000000,slower,")), lines.join("\n"));
     }));
 
   test("can be selected by keyboard, and stay selected", () =>

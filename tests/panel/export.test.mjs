@@ -70,7 +70,10 @@ describe("exports", { skip: found.reason }, () => {
       const folder = await screenshotFolder();
       const names = [];
       for (const id of ["breakdown", "timeline", "memory", "kernels", "predictions", "what-ifs", "history"]) {
-        for (const label of await items(page, id).allTextContents()) {
+        await toggle(page, id).click();
+        const labels = await page.locator(`#${id} .export-item:visible`).allTextContents();
+        await page.keyboard.press("Escape");
+        for (const label of labels) {
           const { name, text } = await exported(page, id, label);
           names.push(name);
           if (name.endsWith(".svg")) {

@@ -52,7 +52,7 @@ describe("the roofline", { skip: found.reason }, () => {
 
   test("has no ceilings if the device's rates are unknown", () => {
     const fixture = JSON.parse(readFileSync(join(import.meta.dirname, "../../server/panel/fixtures/document.json"), "utf8"));
-    return withPanel(browser, { panel: fixture, timeline: null }, async (page) => {
+    return withPanel(browser, { panel: fixture, timeline: timelineDocument() }, async (page) => {
       assert.match(await section(page).innerText(), /The peak rates of Intel\(R\) Xeon\(R\) Processor are unknown, so the chart has no ceilings\./);
       assert.ok(await canvas(page).isVisible());
       assert.match(await rows(page).first().innerText(), /^resnet\.py:20\s+ConvolutionBackward0 .*\s24\s+5\.3 GFLOP\/s$/s);

@@ -152,6 +152,7 @@ export class Page {
       panel: () => this.#panel,
       placeName: (place) => this.#placeName(place),
       timeline: () => this.#timeline.timeline,
+      comparison: () => this.#compare?.comparison ?? null,
       grouping: () => this.#breakdown.grouping,
       charts: {
         breakdown: () => this.#breakdown.svg(),

@@ -38,6 +38,7 @@ export class CompareSection {
   readonly #after: HTMLSelectElement;
   #shown = "";
   #asked = 0;
+  #found: Comparison | null = null;
 
   constructor(
     root: HTMLElement,
@@ -110,7 +111,13 @@ export class CompareSection {
     }
   }
 
+  /** Returns the comparison that is shown. */
+  get comparison(): Comparison | null {
+    return this.#details.open && !this.#result.hidden ? this.#found : null;
+  }
+
   #tell(found: Comparison): void {
+    this.#found = found;
     const rate = (value: number) => `${significant(value)}/s`;
     const rows: Headline[] = [
       { name: "Iteration time", measure: found.time, unit: duration },

@@ -9,6 +9,8 @@ export interface Export {
   file: string;
   /** Returns null if there is nothing to export at the moment. */
   content: () => string | null;
+  /** Whether there is something to export. Otherwise, the menu does not show it. */
+  available?: () => boolean;
 }
 
 /** Saves a file. `file` is the end of its name. */
@@ -24,16 +26,19 @@ export function addExportMenu(id: string, exports: readonly Export[], save: Save
   });
   toggle.append(element("span", { class: "unseen" }, ` ${title}`));
   const root = element("div", { class: "export" }, toggle, list);
+  const items: { item: HTMLElement; available: () => boolean }[] = [];
   const open = (isOpen: boolean) => {
+    for (const { item, available } of items) item.hidden = !available();
     list.hidden = !isOpen;
     toggle.setAttribute("aria-expanded", String(isOpen));
   };
-  for (const { label, file, content } of exports) {
+  for (const { label, file, content, available = () => true } of exports) {
     const item = button(label, { class: "export-item" }, () => {
       open(false);
       toggle.focus();
       save(file, content());
     });
+    items.push({ item, available });
     list.append(item);
   }
   root.addEventListener("keydown", (event) => {

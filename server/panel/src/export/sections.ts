@@ -1,6 +1,7 @@
 // What each section exports: its charts as SVG, its data as CSV, the timeline also as a Perfetto trace.
 
 import { barsSvg } from "../bars";
+import type { Comparison, Row } from "../compare/document";
 import { PHASES, type Breakdown, type CostNode, type Memory, type PanelDocument, type Recording } from "../document";
 import { bytes, duration, percent } from "../format";
 import { placeOf, rowOf, type Timeline } from "../timeline/model";
@@ -16,6 +17,8 @@ export interface Source {
   panel: () => PanelDocument | null;
   placeName: (place: Place) => string;
   timeline: () => Timeline | null;
+  /** The comparison of two runs that is shown. */
+  comparison: () => Comparison | null;
   /** What the breakdown shows. */
   grouping: () => string;
   charts: Record<"breakdown" | "timeline" | "memory" | "roofline" | "devices" | "history" | "throughput" | "batchMemory", () => string | null>;
@@ -147,7 +150,7 @@ export function sectionExports(source: Source): Record<string, Export[]> {
       ], roofline.points))),
     ],
     predictions: [
-      chart("other-gpus", charts.devices),
+      { ...chart("other-gpus", charts.devices), available: () => charts.devices() !== null },
       data("other-gpus", () => csv([
         ["gpu", ({ name }) => name],
         ["measured_here", ({ here }) => here],
@@ -188,6 +191,10 @@ export function sectionExports(source: Source): Record<string, Export[]> {
         ["commit", ({ commit }) => commit],
         ["clean", ({ clean }) => clean],
       ], panel()?.history ?? [])),
+      {
+        ...data("comparison", () => comparisonCsv(source.comparison()), "Comparison of two runs (CSV)"),
+        available: () => source.comparison() !== null,
+      },
     ],
   };
 }
@@ -204,6 +211,24 @@ function estimate<Row>(name: string, of: (row: Row) => Estimate | null): Column<
 function isoTime(whenMs: number | null): Cell {
   const when = new Date(whenMs ?? Number.NaN);
   return Number.isNaN(when.getTime()) ? null : when.toISOString();
+}
+
+function comparisonCsv(comparison: Comparison | null): string {
+  const { lines = [], modules = [] } = comparison ?? {};
+  const rows = [...lines.map((row): [string, Row] => ["line", row]), ...modules.map((row): [string, Row] => ["module", row])];
+  return csv<[string, Row]>(
+    [
+      ["kind", ([kind]) => kind],
+      ["name", ([, { name }]) => name],
+      ["detail", ([, { detail }]) => detail],
+      ["self_before_ns", ([, { own }]) => own.before],
+      ["self_after_ns", ([, { own }]) => own.after],
+      ["result", ([, { own }]) => own.verdict],
+      ["memory_before_bytes", ([, { memory }]) => memory.before],
+      ["memory_after_bytes", ([, { memory }]) => memory.after],
+    ],
+    rows,
+  );
 }
 
 function breakdownCsv({ nodes }: Breakdown, where: (place: Place | null) => Cell): string {
