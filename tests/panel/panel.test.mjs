@@ -288,7 +288,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.match(await page.locator("#tooltip").innerText(), /^\d\.\d GB\s+at \d+(\.\d)? ms/);
       await page.getByText("Memory over the iteration in a table").click();
       assert.match(await page.locator("#memory details tbody").innerText(), /^0 ns\s+2\.1 GB[^]*102 ms\s+2\.\d GB/);
-      await page.getByRole("button", { name: "model.py:28" }).click();
+      await page.locator("#memory").getByRole("button", { name: "model.py:28" }).click();
       assert.equal((await waitForPosts(site, "jump", 1))[0].line, 28);
     }));
 
@@ -325,13 +325,24 @@ describe("the panel", { skip: found.reason }, () => {
   test("keeps the focus when a new measurement arrives", () =>
     withPanel(browser, documents(), async (page, site) => {
       const focused = () => page.evaluate(() => document.activeElement.textContent);
-      await page.getByRole("button", { name: "model.py:41" }).focus();
+      await page.locator("#memory").getByRole("button", { name: "model.py:41" }).focus();
       await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.panel = panelDocument({ generation: 8, kernels: 30 });
       site.panel.recording.memory.holders.reverse();
       site.send("panel", null);
       await page.getByRole("button", { name: "Show all 30" }).waitFor();
       assert.equal(await focused(), "model.py:41");
+    }));
+
+  test("keeps the focus on one of several links to a line", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const links = page.locator("#roofline").getByRole("button", { name: "model.py:41" });
+      await links.nth(1).focus();
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
+      site.panel = panelDocument({ generation: 8, kernels: 30 });
+      site.send("panel", null);
+      await page.getByRole("button", { name: "Show all 30" }).waitFor();
+      assert.ok(await links.nth(1).evaluate((link) => link === document.activeElement));
     }));
 
   test("shows the progress of a run, and stops it", () =>

@@ -12,8 +12,10 @@ export function rememberFocus(): () => void {
   return () => {
     if (focused.isConnected) return;
     const now = candidates(section);
-    // Match by text, because a line may have moved to another row. Otherwise match by position.
-    const successor = now.find((candidate) => text !== "" && candidate.textContent === text) ?? now[index] ?? now.at(-1);
+    // Match by text, because a line may have moved to another row. If several have it, or none, match by position.
+    const matches = now.filter((candidate) => text !== "" && candidate.textContent === text);
+    const inPlace = now[index];
+    const successor = inPlace !== undefined && matches.includes(inPlace) ? inPlace : (matches[0] ?? inPlace ?? now.at(-1));
     successor?.focus({ preventScroll: true });
   };
 }
