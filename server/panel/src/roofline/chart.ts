@@ -277,7 +277,8 @@ function circle(context: Paint, axes: Axes, point: Point, size: number, isPointe
   context.strokeStyle = isPointed ? palette.text : palette.highContrast ? colour : palette.surface;
   context.lineWidth = isPointed || palette.highContrast ? 2 : 1;
   context.stroke();
-  if (!palette.highContrast || size < INITIAL) return;
+  // "other" has the same initial as "optimizer".
+  if (!palette.highContrast || size < INITIAL || point.phase === "other") return;
   context.fillStyle = palette.text;
   const initial = point.phase.charAt(0).toUpperCase();
   context.fillText(initial, x - context.measureText(initial).width / 2, y);
