@@ -117,6 +117,7 @@ export const OPTIMIZATIONS: Record<string, string> = {
   "channels-last": "Use channels_last memory format",
   recompute: "Recompute activations in the backward pass (checkpoint)",
   offload: "Offload saved activations to host memory (save_on_cpu)",
+  "data-parallel": "Train on several GPUs (torchrun, DistributedDataParallel)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
 };

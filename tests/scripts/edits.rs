@@ -31,20 +31,28 @@ const ACCUMULATES: (&str, &str) = ("cuda-graphs", "train.py:");
 const SEVERAL_STEPS: (&str, &str) =
     ("cuda-graphs", "the program calls backward() in several places");
 
+const NO_LOADER: (&str, &str) = ("data-parallel", "no DataLoader");
+const SEVERAL_OPTIMIZERS: (&str, &str) = ("data-parallel", "the program has several optimizers");
+const IS_A_PROVIDER: (&str, &str) = ("data-parallel", "a provider");
+
 const DEMOS: [Demo; 7] = [
     Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_IMAGES, ACCUMULATES] },
-    Demo { folder: "dcgan", script: "train.py", refused: &[IS_NONE, NO_BLOCKS, SEVERAL_STEPS] },
+    Demo {
+        folder: "dcgan",
+        script: "train.py",
+        refused: &[IS_NONE, NO_BLOCKS, SEVERAL_STEPS, SEVERAL_OPTIMIZERS],
+    },
     Demo {
         folder: "gpt",
         script: "train.py",
-        refused: &[IS_NONE, NO_IMAGES, NO_WORKERS, NO_PINNING],
+        refused: &[IS_NONE, NO_IMAGES, NO_WORKERS, NO_PINNING, NO_LOADER],
     },
     Demo { folder: "ncf", script: "train.py", refused: &[IS_NONE, NO_IMAGES, NO_BLOCKS] },
     Demo { folder: "resnet", script: "train.py", refused: &[IS_NONE, ("pinned-memory", "done: ")] },
     Demo {
         folder: "resnet",
         script: "skyline_provider.py",
-        refused: &[IS_NONE, NO_WORKERS, NO_PINNING],
+        refused: &[IS_NONE, NO_WORKERS, NO_PINNING, IS_A_PROVIDER],
     },
     Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_IMAGES] },
 ];
@@ -189,10 +197,12 @@ const SECOND: [EditKind; 5] = [
 ];
 const THIRD: [EditKind; 1] = [EditKind::Offload];
 const FOURTH: [EditKind; 1] = [EditKind::CudaGraphs];
+/// In one process, the edited program trains as before. `data_parallel` runs two.
+const FIFTH: [EditKind; 1] = [EditKind::DataParallel];
 
 #[test]
 fn the_groups_cover_all_edits() {
-    let all: Vec<EditKind> = FIRST.into_iter().chain(SECOND).chain(THIRD).chain(FOURTH).collect();
+    let all = [&FIRST[..], &SECOND, &THIRD, &FOURTH, &FIFTH].concat();
     assert!(EditKind::ALL.iter().all(|kind| all.contains(kind)));
 }
 
@@ -238,4 +248,9 @@ fn every_demo_trains_with_the_third_group() {
 #[test]
 fn every_demo_trains_with_the_fourth_group() {
     DEMOS.iter().for_each(|demo| check(demo, &FOURTH));
+}
+
+#[test]
+fn every_demo_trains_with_the_fifth_group() {
+    DEMOS.iter().for_each(|demo| check(demo, &FIFTH));
 }

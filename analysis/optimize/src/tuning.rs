@@ -23,7 +23,8 @@ pub fn candidates(study: &Study, memory_limit: Option<f64>) -> Vec<(EditKind, Pr
     let mut found: Vec<(EditKind, Prediction)> = Vec::new();
     for prediction in &study.what_ifs.predictions {
         let [name] = &prediction.names[..] else { continue };
-        let Some(kind) = optimization(name).and_then(|one| one.edit()) else { continue };
+        let kind = optimization(name).and_then(|one| one.edit());
+        let Some(kind) = kind.filter(|kind| !kind.needs_launcher()) else { continue };
         if is_faster(prediction) || (exceeds && saves_memory(prediction)) {
             found.push((kind, prediction.clone()));
         }

@@ -17,6 +17,8 @@ use ridgeline_profile::FileId;
 const MAX_IN_HOVER: usize = 3;
 /// The maximum number of lines listed for an optimization.
 const MAX_LINES: usize = 4;
+/// Why an edit is not measured, although there is one.
+pub const NEEDS_LAUNCHER: &str = "measured what-ifs run one process, and this one needs several";
 /// The heading of optimizations that are only published.
 const RESEARCH: &str = "research: published, not available in PyTorch";
 /// Maximum length of a title in a table, in characters.

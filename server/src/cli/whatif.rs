@@ -136,11 +136,13 @@ fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
 /// The optimizations to measure. Each needs an edit.
 pub(super) fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     let chosen = chosen(wanted)?;
-    let has_edit = |name: &&str| study::optimization(name).is_some_and(|one| one.edit().is_some());
-    if let Some(name) = chosen.iter().find(|name| !has_edit(name)) {
-        let all: Vec<&str> = study::names().into_iter().filter(has_edit).collect();
+    let edit = |name: &str| study::optimization(name).and_then(|one| one.edit());
+    let can_be_measured = |name: &&str| edit(name).is_some_and(|kind| !kind.needs_launcher());
+    if let Some(name) = chosen.iter().find(|name| !can_be_measured(name)) {
+        let all: Vec<&str> = study::names().into_iter().filter(can_be_measured).collect();
+        let why = edit(name).map_or("it has no automatic edit", |_| what_ifs::NEEDS_LAUNCHER);
         return Err(Failure::usage(
-            format!("`{name}` cannot be measured: it has no automatic edit"),
+            format!("`{name}` cannot be measured: {why}"),
             format!("Optimizations that can be measured: {}", all.join(", ")),
         ));
     }

@@ -41,8 +41,13 @@ impl GlobalState {
         let known = study::optimization(name);
         let known =
             known.ok_or_else(|| format!("Unknown optimization `{}`.", one_line(name, 60)))?;
-        if known.edit().is_none() {
-            return Err(format!("{} cannot be measured: it has no automatic edit.", known.title()));
+        let why_not = match known.edit() {
+            None => Some("it has no automatic edit"),
+            Some(kind) if kind.needs_launcher() => Some(what_ifs::NEEDS_LAUNCHER),
+            Some(_) => None,
+        };
+        if let Some(why) = why_not {
+            return Err(format!("{} cannot be measured: {why}.", known.title()));
         }
         let workspace = &self.workspaces[id];
         predicted(workspace, name)?;

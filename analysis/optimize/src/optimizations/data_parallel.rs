@@ -4,6 +4,7 @@
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
 use crate::optimization::{Bound, Effect, Optimization};
+use crate::rewrite::EditKind;
 use ridgeline_graph::graph::Graph;
 
 pub(super) struct DataParallel;
@@ -27,6 +28,10 @@ impl Optimization for DataParallel {
         exchange::add(graph, &plan, bound, exchange::one_all_reduce(&topology));
         exchange::add_bucket_memory(graph, plan.bytes());
         Ok(exchange::effect(facts, &plan))
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::DataParallel)
     }
 
     fn can_combine(&self) -> bool {

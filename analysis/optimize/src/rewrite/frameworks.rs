@@ -13,6 +13,8 @@ struct Framework {
     calls: &'static [&'static str],
     /// The argument for each edit.
     arguments: &'static [(EditKind, &'static str)],
+    /// How it trains on several GPUs.
+    several_gpus: &'static str,
 }
 
 use EditKind::{
@@ -29,6 +31,7 @@ const FRAMEWORKS: [Framework; 5] = [
             (AutocastBFloat16, "Trainer(precision=\"bf16-mixed\")"),
             (AutocastFloat16, "Trainer(precision=\"16-mixed\")"),
         ],
+        several_gpus: "set Trainer(devices=N, strategy=\"ddp\")",
     },
     Framework {
         name: "transformers",
@@ -43,6 +46,7 @@ const FRAMEWORKS: [Framework; 5] = [
             (LoaderWorkers, "dataloader_num_workers=4"),
             (PinnedMemory, "dataloader_pin_memory=True"),
         ],
+        several_gpus: "start it with `torchrun --nproc-per-node N`",
     },
     Framework {
         name: "accelerate",
@@ -52,6 +56,7 @@ const FRAMEWORKS: [Framework; 5] = [
             (AutocastBFloat16, "Accelerator(mixed_precision=\"bf16\")"),
             (AutocastFloat16, "Accelerator(mixed_precision=\"fp16\")"),
         ],
+        several_gpus: "start it with `accelerate launch --multi_gpu`",
     },
     Framework {
         name: "fastai",
@@ -62,6 +67,7 @@ const FRAMEWORKS: [Framework; 5] = [
             (AutocastFloat16, "learn.to_fp16()"),
             (ChannelsLast, "learn.to_channelslast()"),
         ],
+        several_gpus: "start it with `accelerate launch` and use learn.distrib_ctx()",
     },
     Framework {
         name: "DeepSpeed",
@@ -71,6 +77,7 @@ const FRAMEWORKS: [Framework; 5] = [
             (AutocastBFloat16, "\"bf16\": {\"enabled\": true} in its configuration"),
             (AutocastFloat16, "\"fp16\": {\"enabled\": true} in its configuration"),
         ],
+        several_gpus: "start it with `deepspeed --num_gpus N`",
     },
 ];
 
@@ -80,6 +87,14 @@ pub(super) fn refusal(program: &Program<'_>, kind: EditKind) -> Option<Refusal> 
     let (_, argument) = framework.arguments.iter().find(|(of, _)| *of == kind)?;
     let library = framework.name;
     Some(Refusal::NotUnderstood(format!("{library} supports this itself: set {argument} at {at}")))
+}
+
+/// Returns a refusal for a program whose library trains on several GPUs itself.
+pub(super) fn of_several_gpus(program: &Program<'_>) -> Option<Refusal> {
+    let (framework, at) = used(program)?;
+    let (library, how) = (framework.name, framework.several_gpus);
+    let why = format!("{library} ({at}) trains on several GPUs itself: {how}");
+    Some(Refusal::NotUnderstood(why))
 }
 
 /// Returns the message for a program whose training loop is in a library.

@@ -29,6 +29,71 @@ fn name_of(text: &Module, package: &str) -> Option<String> {
     })
 }
 
+/// Modules of the standard library that training scripts import.
+const STANDARD: [&str; 24] = [
+    "argparse",
+    "collections",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "functools",
+    "glob",
+    "itertools",
+    "json",
+    "logging",
+    "math",
+    "os",
+    "pathlib",
+    "pickle",
+    "random",
+    "re",
+    "shutil",
+    "sys",
+    "time",
+    "typing",
+    "uuid",
+    "warnings",
+];
+
+/// Returns the name of a module of the standard library in a text. Adds an import if there is none.
+pub(super) fn standard(
+    edits: &mut Edits<'_>,
+    module: usize,
+    text: &Module,
+    package: &str,
+) -> String {
+    if let Some(name) = name_of(text, package) {
+        return name;
+    }
+    let line = format!("import {package}");
+    if !edits.needs_import(module, &line) {
+        return package.to_owned();
+    }
+    let leading = leading_imports(text);
+    let is_standard = |from: &str| STANDARD.contains(&from.split('.').next().unwrap_or(from));
+    let plain = |node: &Node<'_>| node.is(Kind::ImportStatement);
+    let before = leading
+        .iter()
+        .rfind(|(node, from)| is_standard(from) && plain(node) && from.as_str() < package);
+    let after = leading.iter().find(|(_, from)| is_standard(from));
+    if let Some((node, _)) = before {
+        edits.after(module, *node, &[line]);
+    } else if let Some((node, _)) = after {
+        edits.before(module, *node, &[line]);
+    } else if let Some((node, _)) = leading.iter().find(|(_, from)| from != "__future__") {
+        edits.before(module, *node, &[line]);
+        let layout = Layout::of(text);
+        if let Some(indentation) = layout.indentation(node.start_byte()) {
+            edits.insert(module, node.start_byte() - indentation.len(), layout.line_end);
+        }
+    } else {
+        add(edits, module, text, &line, package);
+    }
+    package.to_owned()
+}
+
 /// Returns the name of an imported object in a text. Adds `from module import name` if it is not
 /// imported. Returns `None` if the text uses the name for something else.
 pub(super) fn imported(

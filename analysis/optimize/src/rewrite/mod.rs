@@ -9,6 +9,7 @@ mod channels_last;
 mod checkpoint;
 mod compile;
 mod cuda_graphs;
+mod data_parallel;
 mod devices;
 mod edits;
 pub mod fixes;
@@ -61,6 +62,8 @@ pub enum EditKind {
     Checkpoint,
     /// `torch.autograd.graph.save_on_cpu` around the calls of the model.
     Offload,
+    /// `DistributedDataParallel` under `torchrun`.
+    DataParallel,
     /// `num_workers` and `persistent_workers` of the loader.
     LoaderWorkers,
     /// `pin_memory` of the loader, and non-blocking copies.
@@ -99,11 +102,17 @@ impl EditKind {
                 | EditKind::AutocastFloat16
                 | EditKind::CudaGraphs
                 | EditKind::Offload
+                | EditKind::DataParallel
         )
     }
 
+    /// Whether the edit only has an effect with several processes, which a launcher starts.
+    pub fn needs_launcher(self) -> bool {
+        self == EditKind::DataParallel
+    }
+
     /// The edits that apply an optimization predicted by a what-if.
-    pub const ALL: [EditKind; 13] = [
+    pub const ALL: [EditKind; 14] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
         EditKind::Tf32,
@@ -115,6 +124,7 @@ impl EditKind {
         EditKind::ChannelsLast,
         EditKind::Checkpoint,
         EditKind::Offload,
+        EditKind::DataParallel,
         EditKind::LoaderWorkers,
         EditKind::PinnedMemory,
     ];
@@ -154,6 +164,7 @@ impl EditKind {
             EditKind::ChannelsLast => "channels-last",
             EditKind::Checkpoint => "recompute",
             EditKind::Offload => "offload",
+            EditKind::DataParallel => "data-parallel",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
             EditKind::DetachAccumulated => "detach-accumulated",
@@ -187,6 +198,7 @@ impl EditKind {
             EditKind::ChannelsLast => "Use channels_last memory format",
             EditKind::Checkpoint => "Recompute activations in the backward pass (checkpoint)",
             EditKind::Offload => "Offload saved activations to host memory (save_on_cpu)",
+            EditKind::DataParallel => "Train on several GPUs (torchrun, DistributedDataParallel)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
             EditKind::DetachAccumulated => "Accumulate the loss without its graph (detach)",
@@ -331,6 +343,7 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::ChannelsLast => channels_last::rewrite(program, edits),
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
         EditKind::Offload => offload::rewrite(program, edits),
+        EditKind::DataParallel => data_parallel::rewrite(program, edits),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
         _ => fixes::rewrite(program, edits, request.kind, request.lines),

@@ -11,6 +11,7 @@ use ridgeline_python::semantics::parts::notebook_of;
 use ridgeline_python::syntax::cell_magics::python_of_cell;
 
 mod cuda_graphs;
+mod data_parallel;
 mod demos;
 mod fixes;
 mod half;

@@ -13,7 +13,7 @@ pub mod layers;
 pub mod losses;
 mod modes;
 mod no_grad;
-mod no_sync;
+pub mod no_sync;
 mod non_blocking;
 mod persistent_workers;
 pub mod redundant_bias;

@@ -11,7 +11,7 @@ use super::super::optimizers::is_optimizer;
 use super::super::program::{Program, Scope};
 use super::super::syntax::{callee, calls_in, reads, statement_of, writes};
 use super::super::{Refusal, imports};
-use ridgeline_python::semantics::module::last_name;
+use ridgeline_python::semantics::module::{Assignment, last_name};
 
 /// Adds `with nullcontext() if … else model.no_sync():` around the forward and backward pass, with
 /// the condition under which the optimizer steps.
@@ -26,11 +26,27 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let [backward] = &backwards[..] else {
         return Err(Refusal::not_understood("the program calls backward() in several places"));
     };
+    let (model, class) = ddp_model(program, &models, backward)?;
+    let condition = condition(program, backward)?;
+    let unless = class.map(|class| format!("not isinstance({model}, {class})"));
+    wrap_step(program, edits, backward, condition, &model, unless.as_deref())
+}
+
+/// Adds the block around the forward and backward pass of a model. `unless` is a condition under which the model is not
+/// wrapped.
+pub fn wrap_step<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    backward: &Backward<'a>,
+    condition: Node<'a>,
+    model: &str,
+    unless: Option<&str>,
+) -> Result<(), Refusal> {
+    let models = Models::of(program);
     let (module, _) = backward.scope;
     let text = program.module(module);
-    let model = ddp_model(program, &models, backward)?;
-    let condition = condition(program, backward)?;
-    let Forward { runs, inline } = forward(program, &models, &backwards)?;
+    let backwards = std::slice::from_ref(backward);
+    let Forward { runs, inline } = forward(program, &models, backwards)?;
     // A loss computed in the same expression starts at its `backward()`.
     let first = match runs.first() {
         Some(run) => run.first,
@@ -78,7 +94,13 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         let why = "steps under a multi-line condition";
         return Err(program.refuse(module, condition.start_byte(), why));
     }
-    let header = format!("with {null}() if {written} else {model}.no_sync():");
+    let binds_weakly = matches!(Kind::of(&condition), Kind::ConditionalExpression | Kind::Lambda);
+    let condition = match unless {
+        Some(unless) if binds_weakly => format!("({written}) or {unless}"),
+        Some(unless) => format!("{written} or {unless}"),
+        None => written.to_owned(),
+    };
+    let header = format!("with {null}() if {condition} else {model}.no_sync():");
     let statements = first.start_byte()..backward.statement.end_byte();
     edits.wrap(program, module, statements, &header)
 }
@@ -88,12 +110,13 @@ fn is_plain(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
     matches!(callee(program.module(module), call).as_str(), "len" | "int" | "min" | "max")
 }
 
-/// Returns the variable of the model wrapped in `DistributedDataParallel`.
+/// Returns the variable of the model wrapped in `DistributedDataParallel`, and the class if the model is only wrapped
+/// under a condition.
 fn ddp_model(
     program: &Program<'_>,
     models: &Models,
     backward: &Backward<'_>,
-) -> Result<String, Refusal> {
+) -> Result<(String, Option<String>), Refusal> {
     let (module, _) = backward.scope;
     let made = program.modules().iter().enumerate().flat_map(|(at, text)| {
         let made = text.assignments.iter().filter(move |one| {
@@ -104,19 +127,23 @@ fn ddp_model(
         });
         made.map(move |one| (at, one))
     });
-    let names: Vec<&str> = made
+    let own: Vec<&Assignment> = made
         .filter(|(at, one)| *at == module && models.is_one(&one.target))
-        .map(|(_, one)| one.target.as_str())
+        .map(|(_, one)| one)
         .collect();
-    match names[..] {
-        [name] => Ok(name.to_owned()),
-        [] => Err(Refusal::not_understood("no DistributedDataParallel model was found here")),
-        _ => Err(Refusal::not_understood("several models use DistributedDataParallel")),
-    }
+    let [one] = &own[..] else {
+        return Err(Refusal::not_understood(match own.is_empty() {
+            true => "no DistributedDataParallel model was found here",
+            false => "several models use DistributedDataParallel",
+        }));
+    };
+    let text = program.module(module);
+    let made = text.node(&one.value).filter(|_| !one.branches.is_empty());
+    Ok((one.target.clone(), made.map(|made| callee(text, made))))
 }
 
 /// Returns the condition of the `if` in which the optimizer steps.
-fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<'a>, Refusal> {
+pub fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<'a>, Refusal> {
     let scope: Scope = backward.scope;
     let (module, function) = scope;
     let block = backward.statement.parent().map(|block| block.id());

@@ -285,6 +285,29 @@ fn gradients_are_synchronized_once_per_step() {
                  if (i + 1) % 4 == 0 or i + 1 == len(loader):
         "#]],
     );
+    // The model is not wrapped in every run.
+    check(
+        kind,
+        &ACCUMULATES.replace(
+            "model = DDP(nn.Linear(4, 4))",
+            "model = nn.Linear(4, 4)\nif many:\n    model = DDP(model)",
+        ),
+        expect![[r#"
+             from torch.nn.parallel import DistributedDataParallel as DDP
+            +from contextlib import nullcontext
+
+            …
+             for i, (x, y) in enumerate(loader):
+            -    out = model(x)
+            -    loss = nn.functional.mse_loss(out, y) / 4
+            -    loss.backward()
+            +    with nullcontext() if (i + 1) % 4 == 0 or i + 1 == len(loader) or not isinstance(model, DDP) else model.no_sync():
+            +        out = model(x)
+            +        loss = nn.functional.mse_loss(out, y) / 4
+            +        loss.backward()
+                 if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        "#]],
+    );
     check_refused(
         kind,
         &ACCUMULATES.replace("    loss.backward()", "    loss.backward()\n    i += 1"),
