@@ -143,6 +143,19 @@ fn distributed_traces_are_refused() {
     assert!(why.contains("already"), "{why}");
 }
 
+/// The host limits this step, so that shorter exchanges save nothing.
+#[test]
+fn recorded_exchanges_of_a_real_step_are_compressed() {
+    let Some(case) = sample("a100_ddp_train_nccl", "NVIDIA A100-SXM4-40GB") else { return };
+    let found = case.predict("gradient-compression", 4, 1e9).expect("it applies");
+    let before_ns = case.recorded.schedule.iteration_ns;
+    assert!(found.time_ns.low <= before_ns * 1.001, "{:?} of {before_ns}", found.time_ns);
+    assert!(found.time_ns.high >= 0.95 * before_ns, "{:?} of {before_ns}", found.time_ns);
+    assert_eq!(found.samples_factor, 1.0);
+    let why = case.predict("accumulate", 4, 1e9).expect_err("it is not known to accumulate");
+    assert!(why.contains("accumulated"), "{why}");
+}
+
 #[test]
 fn cpu_recordings_are_refused() {
     for (name, path) in recordings() {

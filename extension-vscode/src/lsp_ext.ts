@@ -118,6 +118,8 @@ export const OPTIMIZATIONS: Record<string, string> = {
   recompute: "Recompute activations in the backward pass (checkpoint)",
   offload: "Offload saved activations to host memory (save_on_cpu)",
   "data-parallel": "Train on several GPUs (torchrun, DistributedDataParallel)",
+  accumulate: "Synchronize gradients once per step (no_sync)",
+  "gradient-compression": "Exchange gradients in bfloat16 (bf16_compress_hook)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
 };

@@ -34,27 +34,60 @@ const SEVERAL_STEPS: (&str, &str) =
 const NO_LOADER: (&str, &str) = ("data-parallel", "no DataLoader");
 const SEVERAL_OPTIMIZERS: (&str, &str) = ("data-parallel", "the program has several optimizers");
 const IS_A_PROVIDER: (&str, &str) = ("data-parallel", "a provider");
+const NOT_COMPRESSED: (&str, &str) = ("gradient-compression", "no DistributedDataParallel");
+const NOT_WRAPPED: (&str, &str) = ("accumulate", "no DistributedDataParallel");
+const SEVERAL_PASSES: (&str, &str) =
+    ("accumulate", "the program calls backward() in several places");
+const STEPS_EACH_TIME: (&str, &str) = ("accumulate", "train.py:");
+const SYNCHRONIZES_ONCE: (&str, &str) = ("accumulate", "done: ");
 
 const DEMOS: [Demo; 7] = [
-    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_IMAGES, ACCUMULATES] },
+    Demo {
+        folder: "bert",
+        script: "train.py",
+        refused: &[IS_NONE, NO_IMAGES, ACCUMULATES, SYNCHRONIZES_ONCE],
+    },
     Demo {
         folder: "dcgan",
         script: "train.py",
-        refused: &[IS_NONE, NO_BLOCKS, SEVERAL_STEPS, SEVERAL_OPTIMIZERS],
+        refused: &[
+            IS_NONE,
+            NO_BLOCKS,
+            SEVERAL_STEPS,
+            SEVERAL_OPTIMIZERS,
+            SEVERAL_PASSES,
+            NOT_COMPRESSED,
+        ],
     },
     Demo {
         folder: "gpt",
         script: "train.py",
-        refused: &[IS_NONE, NO_IMAGES, NO_WORKERS, NO_PINNING, NO_LOADER],
+        refused: &[
+            IS_NONE,
+            NO_IMAGES,
+            NO_WORKERS,
+            NO_PINNING,
+            NO_LOADER,
+            NOT_WRAPPED,
+            NOT_COMPRESSED,
+        ],
     },
-    Demo { folder: "ncf", script: "train.py", refused: &[IS_NONE, NO_IMAGES, NO_BLOCKS] },
-    Demo { folder: "resnet", script: "train.py", refused: &[IS_NONE, ("pinned-memory", "done: ")] },
+    Demo {
+        folder: "ncf",
+        script: "train.py",
+        refused: &[IS_NONE, NO_IMAGES, NO_BLOCKS, STEPS_EACH_TIME],
+    },
+    Demo {
+        folder: "resnet",
+        script: "train.py",
+        refused: &[IS_NONE, ("pinned-memory", "done: "), STEPS_EACH_TIME],
+    },
     Demo {
         folder: "resnet",
         script: "skyline_provider.py",
-        refused: &[IS_NONE, NO_WORKERS, NO_PINNING, IS_A_PROVIDER],
+        refused: &[IS_NONE, NO_WORKERS, NO_PINNING, IS_A_PROVIDER, NOT_WRAPPED, NOT_COMPRESSED],
     },
-    Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_IMAGES] },
+    Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_IMAGES, STEPS_EACH_TIME] },
 ];
 
 /// Applies one edit to a demo project and returns whether it was applied. A refusal has to be an expected
@@ -198,7 +231,8 @@ const SECOND: [EditKind; 5] = [
 const THIRD: [EditKind; 1] = [EditKind::Offload];
 const FOURTH: [EditKind; 1] = [EditKind::CudaGraphs];
 /// In one process, the edited program trains as before. `data_parallel` runs two.
-const FIFTH: [EditKind; 1] = [EditKind::DataParallel];
+const FIFTH: [EditKind; 3] =
+    [EditKind::DataParallel, EditKind::Accumulate, EditKind::GradientCompression];
 
 #[test]
 fn the_groups_cover_all_edits() {

@@ -203,6 +203,15 @@ pub struct Replica {
     pub steps: u32,
 }
 
+impl Replica {
+    /// Returns the number of backward passes per optimizer step if several exchange gradients.
+    pub fn exchanges_per_step(&self) -> Option<f64> {
+        let is_repeated =
+            self.steps > 0 && self.backwards > self.steps && self.exchanges >= self.backwards;
+        is_repeated.then(|| f64::from(self.backwards) / f64::from(self.steps))
+    }
+}
+
 /// Deserializes a value; `null` means not observed and gives the default.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,

@@ -5,7 +5,7 @@ use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, SourceLine};
 use crate::rule::Rule;
 use crate::source_queries::{loops_around, place};
-use ridgeline_graph::graph::{TaskId, TaskKind};
+use ridgeline_optimize::distributed::exchange;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::forward::backwards;
 use ridgeline_optimize::rewrite::program::Program;
@@ -13,6 +13,7 @@ use ridgeline_optimize::rewrite::syntax::{mentions, within, written};
 use ridgeline_profile::FileId;
 use ridgeline_python::semantics::module::{Branch, last_name};
 use ridgeline_python::syntax::kind::{Field, TypedNode as _};
+use ridgeline_recording::observed::Replica;
 
 pub(super) struct SyncEachAccumulationStep;
 
@@ -38,13 +39,10 @@ impl Rule for SyncEachAccumulationStep {
 fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
     let manifest = evidence.manifest()?;
     let distributed = manifest.observed.distributed.as_ref()?;
-    let model = distributed.models.iter().find(|model| {
-        model.steps > 0 && model.backwards > model.steps && model.exchanges >= model.backwards
-    })?;
     if distributed.world_size < 2 {
         return None;
     }
-    let each = f64::from(model.backwards) / f64::from(model.steps);
+    let each = distributed.models.iter().find_map(Replica::exchanges_per_step)?;
     let written = only_backward(evidence.program).and_then(|(module, line)| {
         let (file, line) = evidence.recorded_line(module, line)?;
         Some(evidence.place(file, line))
@@ -71,7 +69,7 @@ fn finding(at: SourceLine, each: Option<f64>, cost: Option<Cost>) -> Finding {
             passes except the last under `with model.no_sync():` to synchronize them once."
             .to_owned(),
         cost,
-        fix: Some(EditKind::NoSyncInAccumulation),
+        fix: Some(EditKind::Accumulate),
         ..Finding::default()
     }
 }
@@ -94,23 +92,12 @@ fn cpu_cost_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
 /// The time that the synchronizations before the last one of a step cost, in nanoseconds: by
 /// simulating the iteration without them. Returns `None` if the recording has none.
 fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
-    let graph = evidence.graph();
-    let start = &evidence.run.recorded.schedule.start_ns;
-    let mut exchanges: Vec<(f64, TaskId)> = graph
-        .select(|task| task.kind == TaskKind::Communication)
-        .into_iter()
-        .map(|id| (start.get(id.index()).copied().unwrap_or(0.0), id))
-        .collect();
-    exchanges.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let needed = (exchanges.len() as f64 / each).ceil() as usize;
-    let removable = exchanges.len().checked_sub(needed).filter(|removable| *removable > 0)?;
-    if !evidence.is_replayed() {
+    let recorded = exchange::recorded(evidence.graph());
+    let removable = exchange::before_the_last_pass(&recorded, each);
+    if removable.is_empty() || !evidence.is_replayed() {
         return None;
     }
-    let saved_ns = evidence.saved(|graph| {
-        exchanges.iter().take(removable).for_each(|(_, id)| graph.remove(*id));
-    });
-    Some(saved_ns)
+    Some(evidence.saved(|graph| removable.iter().for_each(|id| graph.remove(*id))))
 }
 
 /// The line of the program's only `backward()`.
@@ -198,6 +185,7 @@ mod tests {
 
     use super::*;
     use crate::harness::{Case, lines_in};
+    use ridgeline_graph::graph::TaskKind;
     use ridgeline_profile::Phase;
     use ridgeline_profile::exchange::Exchange;
     use ridgeline_recording::observed::{Distributed, Replica};
@@ -245,7 +233,9 @@ for number, (x, y) in enumerate(loader):  # loop
         for _ in 0..2 {
             let at = case.line("backward");
             case.launch(TaskKind::Kernel, "k", 5e6, Some(at));
-            case.launch(TaskKind::Communication, "ncclAllReduce", 10e6, Some(at));
+            let (_, exchange) =
+                case.launch(TaskKind::Communication, "ncclAllReduce", 10e6, Some(at));
+            case.graph.task_mut(exchange).expect("the task").phase = Phase::Backward;
         }
         case.host(TaskKind::HostGap, 1e6, Phase::Optimizer, None);
         let models = vec![Replica { module: 0, backwards: 8, exchanges, steps: 4 }];

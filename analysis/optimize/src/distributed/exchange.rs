@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::optimization::{Bound, Effect};
 use ridgeline_graph::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind};
+use ridgeline_graph::simulate;
 use ridgeline_profile::Phase;
 
 /// Multiprocessors that a collective over NVLink occupies: on machines with eight A100s or H100s,
@@ -40,7 +41,7 @@ pub struct Work {
 
 /// A gradient is copied into its bucket and divided by the number of GPUs at the same time
 /// (`copy_grad_to_bucket` in PyTorch's `c10d/reducer.cpp`).
-const COPY_IN: Work = Work { passes: 2.0, kernels: 1.0 };
+pub const COPY_IN: Work = Work { passes: 2.0, kernels: 1.0 };
 
 /// The gradients to exchange, and the topology.
 #[derive(Clone, Debug)]
@@ -340,12 +341,8 @@ fn gradients_of_last_pass(
     facts: &Facts<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<(usize, Gradient)> {
-    let parameters: f64 = facts.manifest.map_or(0.0, |manifest| {
-        let owned = manifest.optimizers.iter().flat_map(|one| &one.modules);
-        owned.map(|(_, elements)| *elements as f64).sum()
-    });
     // Assumes FP32 gradients. With half precision, the passes are not distinguished.
-    let passes = all.iter().map(|(_, one)| one.bytes).sum::<f64>() / (4.0 * parameters);
+    let passes = all.iter().map(|(_, one)| one.bytes).sum::<f64>() / (4.0 * parameters(facts));
     let passes = if passes.is_finite() { (passes + 0.1).floor() as usize } else { 1 };
     if passes < 2 || !all.len().is_multiple_of(passes) {
         return all.to_vec();
@@ -354,6 +351,40 @@ fn gradients_of_last_pass(
         "gradients are synchronized only after the last of {passes} backward passes"
     ));
     all.iter().skip(all.len() - all.len() / passes).copied().collect()
+}
+
+/// Returns the number of trained parameters. 0 if it is unknown.
+pub fn parameters(facts: &Facts<'_>) -> f64 {
+    facts.manifest.map_or(0.0, |manifest| {
+        let owned = manifest.optimizers.iter().flat_map(|one| &one.modules);
+        owned.map(|(_, elements)| *elements as f64).sum()
+    })
+}
+
+/// Returns the exchanges of gradients in a recording of several GPUs, in the order of their starts.
+pub fn recorded(graph: &Graph) -> Vec<TaskId> {
+    let mut found = graph.select(|task| {
+        task.kind == TaskKind::Communication && task.phase == Phase::Backward && !task.is_removed
+    });
+    if found.is_empty() {
+        return found;
+    }
+    let start_ns = simulate::steady(graph).map(|schedule| schedule.start_ns).unwrap_or_default();
+    let start_of = |id: &TaskId| start_ns.get(id.index()).copied().unwrap_or_default();
+    found.sort_by(|one, other| start_of(one).total_cmp(&start_of(other)));
+    found
+}
+
+/// Returns the exchanges before the last of several backward passes.
+pub fn before_the_last_pass(recorded: &[TaskId], passes: f64) -> &[TaskId] {
+    let needed = (recorded.len() as f64 / passes).ceil() as usize;
+    recorded.get(..recorded.len().saturating_sub(needed)).unwrap_or_default()
+}
+
+/// Whether the recorded program wraps a model in `DistributedDataParallel`. Unknown without a manifest.
+pub fn uses_ddp(facts: &Facts<'_>) -> Option<bool> {
+    let observed = &facts.manifest?.observed;
+    Some(observed.distributed.as_ref().is_some_and(|one| !one.models.is_empty()))
 }
 
 fn median_launch(graph: &Graph) -> Option<f64> {

@@ -15,10 +15,12 @@ mod edits;
 pub mod fixes;
 pub mod forward;
 mod frameworks;
+mod gradient_compression;
 mod imports;
 mod layout;
 pub mod loader;
 pub mod models;
+mod no_sync;
 mod offload;
 pub mod optimizers;
 mod origins;
@@ -64,6 +66,10 @@ pub enum EditKind {
     Offload,
     /// `DistributedDataParallel` under `torchrun`.
     DataParallel,
+    /// `model.no_sync()` around the backward passes that are not followed by a step.
+    Accumulate,
+    /// A communication hook of `DistributedDataParallel` that sends bfloat16.
+    GradientCompression,
     /// `num_workers` and `persistent_workers` of the loader.
     LoaderWorkers,
     /// `pin_memory` of the loader, and non-blocking copies.
@@ -80,8 +86,6 @@ pub enum EditKind {
     PersistentWorkers,
     /// `non_blocking=True` of a copy.
     NonBlockingCopy,
-    /// `model.no_sync()` around the backward passes that are not followed by a step.
-    NoSyncInAccumulation,
     /// `torch.backends.cudnn.benchmark = True`, or `False` at the line of a finding.
     CudnnBenchmark,
     /// `bias=False` for a layer before a batch norm.
@@ -103,16 +107,20 @@ impl EditKind {
                 | EditKind::CudaGraphs
                 | EditKind::Offload
                 | EditKind::DataParallel
+                | EditKind::GradientCompression
         )
     }
 
     /// Whether the edit only has an effect with several processes, which a launcher starts.
     pub fn needs_launcher(self) -> bool {
-        self == EditKind::DataParallel
+        matches!(
+            self,
+            EditKind::DataParallel | EditKind::Accumulate | EditKind::GradientCompression
+        )
     }
 
     /// The edits that apply an optimization predicted by a what-if.
-    pub const ALL: [EditKind; 14] = [
+    pub const ALL: [EditKind; 16] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
         EditKind::Tf32,
@@ -125,19 +133,20 @@ impl EditKind {
         EditKind::Checkpoint,
         EditKind::Offload,
         EditKind::DataParallel,
+        EditKind::Accumulate,
+        EditKind::GradientCompression,
         EditKind::LoaderWorkers,
         EditKind::PinnedMemory,
     ];
 
     /// The edits that fix a finding and have no what-if.
-    pub const FIXES: [EditKind; 11] = [
+    pub const FIXES: [EditKind; 10] = [
         EditKind::DetachAccumulated,
         EditKind::NoGradInValidation,
         EditKind::EvalModeInValidation,
         EditKind::RemoveAnomalyDetection,
         EditKind::PersistentWorkers,
         EditKind::NonBlockingCopy,
-        EditKind::NoSyncInAccumulation,
         EditKind::CudnnBenchmark,
         EditKind::WithoutBias,
         EditKind::InPlaceActivation,
@@ -165,6 +174,8 @@ impl EditKind {
             EditKind::Checkpoint => "recompute",
             EditKind::Offload => "offload",
             EditKind::DataParallel => "data-parallel",
+            EditKind::Accumulate => "accumulate",
+            EditKind::GradientCompression => "gradient-compression",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
             EditKind::DetachAccumulated => "detach-accumulated",
@@ -173,7 +184,6 @@ impl EditKind {
             EditKind::RemoveAnomalyDetection => "remove-anomaly-detection",
             EditKind::PersistentWorkers => "persistent-workers",
             EditKind::NonBlockingCopy => "non-blocking-copy",
-            EditKind::NoSyncInAccumulation => "no-sync-in-accumulation",
             EditKind::CudnnBenchmark => "cudnn-benchmark",
             EditKind::WithoutBias => "without-bias",
             EditKind::InPlaceActivation => "in-place-activation",
@@ -198,6 +208,8 @@ impl EditKind {
             EditKind::ChannelsLast => "Use channels_last memory format",
             EditKind::Checkpoint => "Recompute activations in the backward pass (checkpoint)",
             EditKind::Offload => "Offload saved activations to host memory (save_on_cpu)",
+            EditKind::Accumulate => "Synchronize gradients once per step (no_sync)",
+            EditKind::GradientCompression => "Exchange gradients in bfloat16 (bf16_compress_hook)",
             EditKind::DataParallel => "Train on several GPUs (torchrun, DistributedDataParallel)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
@@ -207,7 +219,6 @@ impl EditKind {
             EditKind::RemoveAnomalyDetection => "Disable anomaly detection",
             EditKind::PersistentWorkers => "Keep DataLoader workers alive (persistent_workers)",
             EditKind::NonBlockingCopy => "Use a non-blocking copy (non_blocking)",
-            EditKind::NoSyncInAccumulation => "Synchronize gradients once per step (no_sync)",
             EditKind::CudnnBenchmark => "Enable cuDNN autotuning (cudnn.benchmark)",
             EditKind::WithoutBias => "Remove the redundant bias (bias=False)",
             EditKind::InPlaceActivation => "Use the in-place activation (inplace=True)",
@@ -344,6 +355,8 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
         EditKind::Offload => offload::rewrite(program, edits),
         EditKind::DataParallel => data_parallel::rewrite(program, edits),
+        EditKind::Accumulate => no_sync::rewrite(program, edits),
+        EditKind::GradientCompression => gradient_compression::rewrite(program, edits),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
         _ => fixes::rewrite(program, edits, request.kind, request.lines),

@@ -1,15 +1,17 @@
 //! The loops around the training step: over batches and over epochs.
 
 use ridgeline_python::semantics::call_sites::calls_of;
-use ridgeline_python::semantics::module::{Module, last_name};
+use ridgeline_python::semantics::module::{Assignment, Branch, Module, last_name};
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use super::super::Refusal;
 use super::super::forward::Backward;
+use super::super::models::Models;
 use super::super::origins::origins;
 use super::super::program::{Program, Scope};
-use super::super::syntax::{callee, calls_in, everything, reads, statement_of, written};
+use super::super::syntax::{callee, calls_in, everything, reads, statement_of, targets, written};
 use super::sampler::Sharded;
 
 /// The maximum number of callers followed from the training step.
@@ -181,19 +183,22 @@ fn check_same_steps(
     step: Node<'_>,
 ) -> Result<(), Refusal> {
     let text = program.module(module);
+    let models = Models::of(program);
     for node in everything(outermost) {
         let kind = Kind::of(&node);
         let leaves =
             matches!(kind, Kind::BreakStatement | Kind::ContinueStatement | Kind::ReturnStatement);
         let is_step = node.id() == step.id()
             || (kind == Kind::Call && last_name(&callee(text, node)) == "step");
-        if !(leaves || is_step) {
+        // A call of the model waits for the other processes, too: they synchronize its buffers.
+        let calls_model = || kind == Kind::Call && calls_a_model(program, &models, module, node);
+        if !(leaves || is_step || calls_model()) {
             continue;
         }
         let mut around = node.parent();
         while let Some(one) = around.filter(|one| one.id() != outermost.id()) {
             let condition = one.field(Field::Condition);
-            if condition.is_some_and(|condition| !is_same_for_all(text, outermost, condition)) {
+            if condition.is_some_and(|condition| !is_same_for_all(text, outermost, condition, 0)) {
                 let what = "depends on a value that may differ between processes, and the others would wait";
                 return Err(program.refuse(module, node.start_byte(), what));
             }
@@ -208,20 +213,58 @@ fn check_same_steps(
     Ok(())
 }
 
+/// Whether a call is one of a model, or of a function that calls one.
+fn calls_a_model(program: &Program<'_>, models: &Models, module: usize, node: Node<'_>) -> bool {
+    let calls = models.calls(program, module, node);
+    calls.into_iter().any(|(there, call)| models.is_one(&callee(program.module(there), call)))
+}
+
 /// Whether a condition only reads loop counters and values from before the loop.
-fn is_same_for_all(text: &Module, outermost: Node<'_>, condition: Node<'_>) -> bool {
+fn is_same_for_all(text: &Module, outermost: Node<'_>, condition: Node<'_>, depth: u32) -> bool {
     let span = outermost.byte_range();
     let names = reads(text, condition);
-    let is_counted = |one: &ridgeline_python::semantics::module::Assignment| {
-        let value = text.node(&one.value);
-        value.is_some_and(|value| value.is(Kind::Integer))
+    let is_inside = |branch: &&Branch| span.contains(&branch.condition.start);
+    // A counter, which all processes count under the same conditions.
+    let is_counted = |one: &Assignment| {
+        let is_number = text.node(&one.value).is_some_and(|value| value.is(Kind::Integer));
+        is_number
+            && depth < MAX_DEPTH
+            && one.branches.iter().filter(is_inside).all(|branch| {
+                let around = text.node(&branch.condition);
+                around.is_some_and(|around| is_same_for_all(text, outermost, around, depth + 1))
+            })
     };
-    let changed = text
+    let is_changed = text
         .assignments
         .iter()
         .any(|one| span.contains(&one.at.start) && names.contains(&one.target) && !is_counted(one));
     let only_plain = calls_in(condition).iter().all(|call| callee(text, *call) == "len");
-    !changed && only_plain
+    !is_changed && only_plain && names.is_disjoint(&elements(text, outermost))
+}
+
+/// Returns the loop variables that are not counters.
+fn elements(text: &Module, outermost: Node<'_>) -> BTreeSet<String> {
+    let loops = everything(outermost).into_iter().filter(|node| node.is(Kind::ForStatement));
+    let mut found = BTreeSet::new();
+    for one in loops {
+        let (Some(left), Some(right)) = (one.field(Field::Left), one.field(Field::Right)) else {
+            continue;
+        };
+        let iterable = written(text, right);
+        let variables = targets(text, left);
+        if iterable.starts_with("enumerate(") {
+            let counter = left.named_child(0).map(|first| written(text, first));
+            found.extend(variables.into_iter().filter(|name| Some(name) != counter.as_ref()));
+        } else if !counts(&iterable) {
+            found.extend(variables);
+        }
+    }
+    found
+}
+
+/// Whether an iterable counts: `range(3)`, `tqdm(range(3))`.
+pub(super) fn counts(iterable: &str) -> bool {
+    iterable.contains("range(") || iterable.contains("count(")
 }
 
 /// Returns the statement at which a block begins.

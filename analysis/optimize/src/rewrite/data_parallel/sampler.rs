@@ -14,7 +14,7 @@ use super::super::loader::{Loader, loaders};
 use super::super::origins::Origin;
 use super::super::program::Program;
 use super::super::syntax::{callee, mentions, statement_of, written};
-use super::loops::{EpochLoop, Loops, first_statement};
+use super::loops::{EpochLoop, Loops, counts, first_statement};
 use super::{check_own_line, is_launched, name_is_taken};
 
 /// The loader whose samples are divided.
@@ -176,7 +176,7 @@ fn set_epoch<'a>(
     let text = program.module(*module);
     let refuse = |what: &str| Err(program.refuse(*module, node.start_byte(), what));
     let right = node.field(Field::Right).map(|right| written(text, right));
-    let counts = right.is_some_and(|right| right.contains("range(") || right.contains("count("));
+    let counts = right.is_some_and(|right| counts(&right));
     let left = node.field(Field::Left).filter(|left| left.is(Kind::Identifier));
     let first = node.field(Field::Body).and_then(first_statement);
     let (Some(left), Some(first)) = (left.filter(|_| counts), first) else {

@@ -13,7 +13,6 @@ pub mod layers;
 pub mod losses;
 mod modes;
 mod no_grad;
-pub mod no_sync;
 mod non_blocking;
 mod persistent_workers;
 pub mod redundant_bias;
@@ -43,7 +42,6 @@ pub fn rewrite<'a>(
         EditKind::RemoveAnomalyDetection => anomaly_detection::rewrite(program, edits),
         EditKind::PersistentWorkers => persistent_workers::rewrite(program, edits, at),
         EditKind::NonBlockingCopy => non_blocking::rewrite(program, edits, at),
-        EditKind::NoSyncInAccumulation => no_sync::rewrite(program, edits),
         EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
         EditKind::WithoutBias => redundant_bias::rewrite(program, edits, at),
         EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),

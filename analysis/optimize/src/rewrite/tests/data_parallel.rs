@@ -278,6 +278,16 @@ fn in_a_class() {
     );
 }
 
+/// All processes take the same branches.
+#[test]
+fn loops_that_end_by_a_counter() {
+    let script = plain()
+        .replace("for x, y in loader:\n", "for step, (x, y) in enumerate(loader):\n        if step == 100 or args.quick:\n            break\n")
+        .replace("    print(epoch", "    done += 1\n    if done > args.most:\n        break\n    print(epoch");
+    let parallel = edited(&[("train.py", &script)], request_for(PARALLEL));
+    assert!(parallel["train.py"].contains("set_epoch"));
+}
+
 #[test]
 fn with_accumulated_gradients() {
     let step = "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n";

@@ -265,7 +265,7 @@ for i, (x, y) in enumerate(loader):
 
 #[test]
 fn gradients_are_synchronized_once_per_step() {
-    let kind = EditKind::NoSyncInAccumulation;
+    let kind = EditKind::Accumulate;
     check(
         kind,
         ACCUMULATES,

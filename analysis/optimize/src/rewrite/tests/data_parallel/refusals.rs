@@ -95,6 +95,14 @@ fn refused_loaders_and_loops() {
         with("for epoch in range(3)", "while True"),
         with("for epoch in range(3)", "for name in names"),
         with("    print(epoch", "    if loss < 0.1:\n        break\n    print(epoch"),
+        with("    print(epoch", "    if time() > late:\n        model(x)\n    print(epoch"),
+        with("    print(epoch", "    if loss < 0.1:\n        validate(model)\n    print(epoch")
+            .replace("device = ", "def validate(net):\n    net(1)\n\ndevice = "),
+        with(
+            "    print(epoch",
+            "    if loss < best:\n        bad = 0\n    else:\n        bad += 1\n    if bad > 5:\n        break\n    print(epoch",
+        ),
+        with("        # forward", "        if y:\n            continue"),
         with("        loss.backward()", "        if loss.isfinite():\n            loss.backward()"),
         with(
             "        loss.backward()",
@@ -116,6 +124,10 @@ fn refused_loaders_and_loops() {
         train.py:11 goes through the DataLoader several times, in a loop that counts no epochs
         train.py:11 goes through the DataLoader several times, in a loop that counts no epochs
         train.py:22 depends on a value that may differ between processes, and the others would wait
+        train.py:22 depends on a value that may differ between processes, and the others would wait
+        train.py:25 depends on a value that may differ between processes, and the others would wait
+        train.py:26 depends on a value that may differ between processes, and the others would wait
+        train.py:15 depends on a value that may differ between processes, and the others would wait
         train.py:20 depends on a value that may differ between processes, and the others would wait
         train.py:20 is in a `try` block: a process that skips a step would make the others wait
         train.py:19 is not in a `for` loop over the DataLoader

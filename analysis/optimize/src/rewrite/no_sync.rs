@@ -4,13 +4,13 @@
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
-use super::super::edits::Edits;
-use super::super::forward::{Backward, Forward, backwards, forward};
-use super::super::models::Models;
-use super::super::optimizers::is_optimizer;
-use super::super::program::{Program, Scope};
-use super::super::syntax::{callee, calls_in, reads, statement_of, writes};
-use super::super::{Refusal, imports};
+use super::edits::Edits;
+use super::forward::{Backward, Forward, backwards, forward};
+use super::models::Models;
+use super::optimizers::is_optimizer;
+use super::program::{Program, Scope};
+use super::syntax::{callee, calls_in, reads, statement_of, writes};
+use super::{Refusal, imports};
 use ridgeline_python::semantics::module::{Assignment, last_name};
 
 /// Adds `with nullcontext() if … else model.no_sync():` around the forward and backward pass, with
@@ -34,7 +34,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
 
 /// Adds the block around the forward and backward pass of a model. `unless` is a condition under which the model is not
 /// wrapped.
-pub fn wrap_step<'a>(
+pub(super) fn wrap_step<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     backward: &Backward<'a>,
@@ -143,7 +143,10 @@ fn ddp_model(
 }
 
 /// Returns the condition of the `if` in which the optimizer steps.
-pub fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<'a>, Refusal> {
+pub(super) fn condition<'a>(
+    program: &Program<'a>,
+    backward: &Backward<'a>,
+) -> Result<Node<'a>, Refusal> {
     let scope: Scope = backward.scope;
     let (module, function) = scope;
     let block = backward.statement.parent().map(|block| block.id());
