@@ -51,7 +51,8 @@ impl Previous {
     /// Compares the prediction with the measurement if one of the predicted optimizations was applied, and nothing else
     /// changed: a sentence without a full stop.
     pub(super) fn comparison(&self, now: &Profiled) -> Option<String> {
-        let kinds = EditKind::ALL.into_iter();
+        // A run in one process shows nothing about several.
+        let kinds = EditKind::ALL.into_iter().filter(|kind| !kind.needs_launcher());
         let predicted = kinds.filter_map(|kind| Some((kind, self.study.prediction(kind.name())?)));
         if now.root != self.measured.root || is_text_of(&self.texts, &now.profile) {
             return None;
