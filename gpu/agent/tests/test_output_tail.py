@@ -66,6 +66,16 @@ def test_box_borders_are_removed() -> None:
     ]
 
 
+def test_messages_of_the_profiler_are_removed() -> None:
+    now = "2026-11-27 06:58:23 12:12"
+    text = (
+        f"0%| 0/9 [00:00<?]USDT:{now} SyncActivityProfilerHandler.cpp:39] profiler_start\n"
+        "[W1127 06:58:23.093981999 CPUAllocator.cpp:245] Memory block of unknown size\n"
+        f"ERROR:{now} DeviceProperties.cpp:56] gpuGetDeviceCount failed\nloss 1\n"
+    )
+    assert tail(text) == ["0%| 0/9 [00:00<?]", "loss 1"]
+
+
 def test_rules_are_removed() -> None:
     assert tail("=====\nSeed: 0\n----- \n| |\n") == ["Seed: 0"]
 

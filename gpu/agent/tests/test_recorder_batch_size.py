@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from recording import record
+from ridgeline_agent.program.batch import BatchWatch
 
 SETUP = """\
 import torch
@@ -45,3 +48,57 @@ while True:
     optimizer.step()
 """)
     assert batch == {"size": 3, "from": "input", "certain": False}
+
+
+def test_letters_of_words_are_not_the_batch() -> None:
+    batch = batch_of("""
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.letters = nn.Embedding(50, 4), nn.Embedding(30, 4)
+    def forward(self, words, lengths, letters):
+        return self.words(words).sum() + self.letters(letters).sum()
+model = Tagger()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+words, letters = torch.zeros(3, 7, dtype=torch.long), torch.zeros(21, 9, dtype=torch.long)
+while True:
+    optimizer.zero_grad()
+    model(words, torch.full((3,), 7), letters).backward()
+    optimizer.step()
+""")
+    assert batch == {"size": 3, "from": "input", "certain": False}
+
+
+def test_arrays_that_the_model_converts() -> None:
+    array = type("ndarray", (), {"__module__": "numpy", "ndim": 2, "shape": (3, 7)})
+    vector = type("ndarray", (), {"__module__": "numpy", "ndim": 1, "shape": (7,)})
+    watch = BatchWatch()
+    watch.given("model", ((vector(), array(), array()), {"mask": array()}))
+    assert watch.json() == {"size": 3, "from": "input", "certain": True}
+    watch = BatchWatch()
+    watch.given("policy", ((vector(),), {}))
+    assert watch.json() == {"size": None, "from": "input", "certain": False}
+
+
+def test_the_rest_of_an_epoch_is_not_the_batch() -> None:
+    watch = BatchWatch()
+    watch.given(("model", 1), ((torch.ones(8, 4),), {}))
+    rest = watch.next_iteration()
+    rest.given(("model", 1), ((torch.ones(3, 4),), {}))
+    assert rest.json() == {"size": 8, "from": "input", "certain": False}
+    # Another call, such as that of an evaluation.
+    other = watch.next_iteration()
+    other.given(("model", 2), ((torch.ones(3, 4),), {}))
+    assert other.json() == {"size": 3, "from": "input", "certain": True}
+
+
+def test_the_last_batch_of_a_loader() -> None:
+    data = torch.utils.data.DataLoader(range(11), batch_size=8)
+    loader = iter(data)
+    watch = BatchWatch()
+    watch.declared_by(loader)
+    watch.loaded(loader, next(loader))
+    rest = watch.next_iteration()
+    rest.loaded(loader, next(loader))
+    batch = {"size": 8, "from": "loader", "certain": True, "samples_per_epoch": 11}
+    assert rest.json() == batch

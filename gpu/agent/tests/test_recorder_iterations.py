@@ -452,6 +452,47 @@ def test_without_a_step_in_time_forward_passes_are_iterations() -> None:
         assert finder.called("model", 1, training=False) is Verdict.NOTHING
 
 
+def test_many_calls_before_the_first_step() -> None:
+    check(
+        """
+    model = net(); optimizer = sgd(model)
+    for _ in range(300):
+        with torch.no_grad():
+            model(x)
+    while True:  # the loop
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+def test_slow_iterations_have_one_of_warm_up() -> None:
+    recording = record(
+        SETUP
+        + """
+    import time
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 2)
+        def forward(self, x):
+            time.sleep(0.5)
+            return self.inner(x)
+    model = Slow(); optimizer = sgd(model)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    """,
+        limits={"seconds": 2},
+    )
+    assert recording.outcome == "complete", recording.printed
+    assert len(recording.manifest["iterations"]["timed_ns"]) == 1
+    assert any("one iteration of warm-up" in note for note in recording.manifest["notes"])
+
+
 def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
     """Checks that each call of an optimizer method is entirely within one optimizer phase."""
     recording = check(body)

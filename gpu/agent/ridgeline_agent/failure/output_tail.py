@@ -14,6 +14,11 @@ _MAX_LINE_CHARS = 300
 # torchrun prefixes each line with the rank, and a prompt leaves its line open.
 _TRACEBACK = re.compile(r"^(\[\w+\]: ?)?(.*?)(?:Original )?Traceback \(most recent call last\):$")
 _WARNING = re.compile(r":\d+: \w*Warning: ")
+# Messages of the profiler, which may follow a progress bar on its line.
+_OF_PROFILER = re.compile(
+    r"[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.cpp:\d+\].*"
+    r"|\[W\d{4} [\d:.]+ CPUAllocator\.cpp:\d+\].*"
+)
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -23,8 +28,9 @@ _BOX_CHARACTERS = "─━│┃╭╮╰╯┌┐└┘═║╔╗╚╝"
 
 
 def last_lines(printed: bytes, root: str) -> list[str]:
-    """Returns at most 60 lines, without empty ones, rules (`=====`) and the source lines of
-    warnings. Of tracebacks only the exceptions are kept, because their frames are shown elsewhere.
+    """Returns at most 60 lines, without empty ones, rules (`=====`), messages of the profiler and
+    the source lines of warnings. Of tracebacks only the exceptions are kept, because their frames
+    are shown elsewhere.
     """
     text = without_escapes(printed[-MAX_BYTES:].decode("utf-8", "replace"))
     # The supervisor may cut within a line.
@@ -52,6 +58,7 @@ def _says_something(line: str) -> bool:
 
 def _shown(line: str) -> str:
     # A progress bar overwrites its line, so only the last part is visible.
+    line = _OF_PROFILER.sub("", line)
     parts = [part for part in line.split("\r") if part.strip()]
     line = parts[-1] if parts else ""
     line = "".join(one if one.isprintable() else " " for one in line)

@@ -246,10 +246,11 @@ class IterationFinder:
         if source == BACKWARD:
             return _BACKWARDS_TO_WAIT if self._optimizer_created and not is_hurried else 1
         if source == MODULE and not is_hurried:
-            if self._optimizer_created:
-                return self._calls_before + _CALLS_TO_WAIT
+            # An agent plays many moves before its first training step.
             if self._training_expected:
                 return sys.maxsize
+            if self._optimizer_created:
+                return self._calls_before + _CALLS_TO_WAIT
         if source == MODULE:
             if self._training:
                 return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +37,8 @@ class BatchWatch:
         self._loaded_is_certain = self._given_is_certain = True
         self._provided: int | None = None
         self._declared: set[int] = set()
+        # The iteration before, whose batch may be whole if this one is the rest of an epoch.
+        self._before: BatchWatch | None = None
 
     @property
     def has_loader(self) -> bool:
@@ -48,6 +50,8 @@ class BatchWatch:
         following = BatchWatch()
         following._provided = self._provided
         following._declared = self._declared
+        self._before = None
+        following._before = self
         return following
 
     def provided(self, size: int) -> None:
@@ -80,9 +84,12 @@ class BatchWatch:
         """
         tensors = [tensor for tensor in _some_tensors(inputs) if tensor.dim() > 0]
         first = next(iter(tensors), None)
+        if first is None:
+            self._given_arrays(key, inputs)
+            return
         # A floating-point vector is one sample, such as the state of a game, rather than many
         # scalars.
-        if first is None or (first.dim() == 1 and first.is_floating_point()):
+        if first.dim() == 1 and first.is_floating_point():
             return
         if first.grad_fn is None:
             self._data_keys.add(key)
@@ -99,6 +106,15 @@ class BatchWatch:
             self._given_is_certain &= samples.is_certain
             self._given[key] = self._given.get(key, 0) + samples.size * _hidden_rows(first)
 
+    def _given_arrays(self, key: Hashable, inputs: object) -> None:
+        """An outermost module was called with arrays, which it converts itself."""
+        shapes = list(itertools.islice(_array_shapes(inputs), _MAX_TENSORS))
+        if shapes:
+            self._data_keys.add(key)
+            self._given_is_certain &= len(set(shape[0] for shape in shapes)) == 1
+            samples = _common_size(shapes)
+            self._given[key] = self._given.get(key, 0) + samples.size
+
     def replayed(self, captured: BatchWatch) -> None:
         """A CUDA graph with captured module calls was replayed."""
         self._given_is_certain &= captured._given_is_certain
@@ -109,25 +125,50 @@ class BatchWatch:
         """Returns `batch` for the manifest."""
         if self._provided is not None:
             return {"size": self._provided, "from": "provider", "certain": True}
+        whole = self._whole()
         if self._loaded:
-            # Several loaders usually return parts of the same samples (images here, texts there).
-            largest = max(self._loaded, key=lambda loader: self._loaded[loader])
+            largest = self._largest_loader()
+            is_certain = self._loaded_is_certain
+            if whole is not None:
+                is_certain &= whole in self._declared
             return {
-                "size": self._loaded[largest],
+                "size": whole or self._loaded[largest],
                 "from": "loader",
-                "certain": self._loaded_is_certain,
+                "certain": is_certain,
                 "samples_per_epoch": _samples_per_epoch(self._samplers.get(largest)),
             }
         if self._given:
-            # The first call, because later ones may get its results as inputs.
             first = next(iter(self._given.values()))
             # With one sample, an agent may only have chosen an action.
             size = first if first > 1 else self._largest_data()
             # Positive and negative samples may be in one input, or a batch may be split.
             is_loaders = not self._declared or size in self._declared
-            is_certain = self._given_is_certain and is_loaders and size == first
-            return {"size": size, "from": "input", "certain": is_certain}
+            is_certain = self._given_is_certain and is_loaders and size == first and whole is None
+            return {"size": whole or size, "from": "input", "certain": is_certain}
         return {"size": None, "from": "input", "certain": False}
+
+    def _whole(self) -> int | None:
+        """Returns the size of the batch before from the same loader or of the same call, if that
+        was larger: the last batch of an epoch has the rest of the samples.
+        """
+        before = self._before
+        source, size = self._source()
+        if before is None or source is None or size <= 1:
+            return None
+        source_before, size_before = before._source()
+        return size_before if source_before == source and size_before > size else None
+
+    def _source(self) -> tuple[Hashable, int]:
+        """Returns the loader or the call whose samples are counted, and their number."""
+        if self._loaded:
+            largest = self._largest_loader()
+            return largest, self._loaded[largest]
+        # The first call, because later ones may get its results as inputs.
+        return next(iter(self._given.items()), (None, 0))
+
+    def _largest_loader(self) -> int:
+        """Several loaders usually return parts of the same samples (images here, texts there)."""
+        return max(self._loaded, key=lambda loader: self._loaded[loader])
 
     def _largest_data(self) -> int:
         """Returns the most samples that a module got as data, at least 1."""
@@ -206,15 +247,31 @@ def _some_tensors(value: object) -> list[torch.Tensor]:
     return list(itertools.islice(tensors_in(value), _MAX_TENSORS))
 
 
+def _array_shapes(inputs: object) -> Iterator[tuple[int, ...]]:
+    """Yields the shapes of NumPy's arrays of at least two dimensions in a call's arguments. A
+    vector may be one sample, such as the state of a game.
+    """
+    for values in inputs if isinstance(inputs, tuple) else ():
+        for value in values.values() if isinstance(values, dict) else values:
+            if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) > 1:
+                yield tuple(value.shape)
+
+
 def _common_size(shapes: list[tuple[int, ...]]) -> Samples:
     """Returns the batch size that the tensors' shapes suggest. If their first dimensions differ, it
-    is not the batch: for sequences it may be time, for boxes in images their number.
+    is not the batch: for sequences it may be time, for boxes in images their number, for the
+    letters of words the words of all sentences.
     """
     first = shapes[0][0]
     if all(shape[0] == first for shape in shapes):
         return Samples(first, True)
     common = (size for size in shapes[0] if size > 1 and all(size in shape for shape in shapes))
-    largest = max(shapes, key=math.prod)
+    # Sentences by words: their letters have one row for each word.
+    flattened = {
+        shape[0] * shape[1] for shape in shapes if len(shape) > 1 and shape[0] > 1 < shape[1]
+    }
+    whole = [shape for shape in shapes if shape[0] not in flattened]
+    largest = max(whole or shapes, key=math.prod)
     return Samples(next(common, largest[0]), False)
 
 

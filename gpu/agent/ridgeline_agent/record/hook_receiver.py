@@ -168,6 +168,7 @@ class HookReceiver:
                 log.add(line_clock.MODULE_ENTER, index)
             program.settings.observe(program.device)
         elif outermost and stages.stage is Stage.WARM_UP:
+            stages.model_called()
             program.out_of_memory.given((args, kwargs))
         if outermost and self._tracker.is_found_by_modules:
             program.forward_only.given(module, args, kwargs)

@@ -91,6 +91,8 @@ class Stages:
         self._first_boundary_ns = 0
         # The end of the last warm-up iteration.
         self._warmed_up_ns: int | None = None
+        # The begin of the latest model call during the warm-up.
+        self._model_called_ns: int | None = None
 
     def is_measuring(self) -> bool:
         """Whether an iteration is timed or profiled."""
@@ -206,8 +208,10 @@ class Stages:
         self._program.inspect_all_modules()
 
     def _warmed_up_one(self) -> None:
-        wanted = self._spec.iterations.warmup
         self.warmed_up += 1
+        if self.warmed_up == 1 < self._spec.iterations.warmup:
+            self._shorten_warm_up()
+        wanted = self._spec.iterations.warmup
         self.progress(min(self.warmed_up, wanted), wanted)
         before_ns, self._warmed_up_ns = self._warmed_up_ns, perf_counter_ns()
         if self.warmed_up >= wanted and before_ns is not None:
@@ -231,10 +235,7 @@ class Stages:
         if needed < left * _SHARE_TO_USE:
             return
         # The one after those that are timed has begun.
-        fewer = dataclasses.replace(wanted, timed=timed + 1, timed_at_most=None, profiled=1)
-        self._spec = dataclasses.replace(spec, iterations=fewer)
-        self._timed.requested = fewer
-        self._profiled.wanted = fewer.profiled
+        self._measure_fewer(timed=timed + 1, warmup=wanted.warmup)
         self._tracker.notes.add(
             f"an iteration takes {iteration_seconds:.1f} s, so only {_count(timed + 1)} timed and "
             "one profiled. A higher time limit (`--seconds`) leaves time for more"
@@ -262,6 +263,40 @@ class Stages:
         took_ns = perf_counter_ns() - self._first_boundary_ns
         is_early = boundaries < _MAX_BEFORE_CAPTURE and took_ns < _MAX_BEFORE_CAPTURE_NS
         return self._program.graphs.count == 0 and is_early
+
+    def model_called(self) -> None:
+        """A model is called during the warm-up."""
+        self._model_called_ns = perf_counter_ns()
+
+    def _shorten_warm_up(self) -> None:
+        """After the first iteration: measures the next ones, if the time limit would end the run
+        before the other iterations of the warm-up. An iteration takes at least as long as its last
+        model call and what follows it.
+        """
+        spec, called_ns = self._spec, self._model_called_ns
+        left = seconds_left(spec.limits.seconds, self._tracker.began_ns)
+        if left is None or called_ns is None or spec.rank is not None:
+            return
+        wanted = spec.iterations
+        seconds = (perf_counter_ns() - called_ns) / 1e9
+        needed = (wanted.warmup - 1 + 1 + _PROFILED_TO_TIMED) * seconds
+        if needed < left * _SHARE_TO_USE or min(wanted.timed, wanted.profiled) <= 1:
+            return
+        self._measure_fewer(timed=1, warmup=1)
+        self._tracker.notes.add(
+            f"an iteration takes {seconds:.1f} s or more, so there was only one iteration of "
+            "warm-up, one was timed and one profiled. A higher time limit (`--seconds`) leaves "
+            "time for more"
+        )
+
+    def _measure_fewer(self, timed: int, warmup: int) -> None:
+        """Profiles one iteration only, after `timed` ones."""
+        fewer = dataclasses.replace(
+            self._spec.iterations, warmup=warmup, timed=timed, timed_at_most=None, profiled=1
+        )
+        self._spec = dataclasses.replace(self._spec, iterations=fewer)
+        self._timed.requested = fewer
+        self._profiled.wanted = fewer.profiled
 
     def begin_without_warm_up(self) -> None:
         """Called for the loop's first hook call, if the first iteration is measured."""
