@@ -26,6 +26,7 @@ pub(super) fn is_certain_placeholder(word: &str) -> bool {
         "your-",
         "your ",
         "/your/",
+        "=/my/",
         "/somewhere",
         "<",
         "{{",
@@ -41,9 +42,15 @@ mod tests {
 
     #[test]
     fn placeholders() {
-        for word in
-            ["/path/to/data", "--data=PATH_TO_DATA", "[options]", "[--gpu", "...", "YOUR_KEY"]
-        {
+        for word in [
+            "/path/to/data",
+            "--data_dir=/my/datasets/path",
+            "--data=PATH_TO_DATA",
+            "[options]",
+            "[--gpu",
+            "...",
+            "YOUR_KEY",
+        ] {
             assert!(is_placeholder(word), "{word}");
         }
         for word in ["('your device id')", "res{8,15}[-narrow]", "/somewhere/to/store/cifar10"] {

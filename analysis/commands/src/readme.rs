@@ -102,6 +102,10 @@ impl Block {
                 None if !self.is_shell && !continues && !is_python_with_script(line) => "",
                 None => line.trim(),
             };
+            // The shell joins the lines as they are: the indentation separates the words.
+            if continues && line.starts_with(char::is_whitespace) {
+                text.push(' ');
+            }
             continues = command.ends_with('\\');
             text.push_str(command);
             text.push('\n');
@@ -214,6 +218,16 @@ mod tests {
             "```bash\npython train.py \\\n    # the folder of the data\n    --data data/ \\\n    \
              # a small model\n    --width 8\n    # the end\n```\n",
             expect![[r#"2: <python> Script("train.py") [--data|data/|--width|8]"#]],
+        );
+    }
+
+    #[test]
+    fn continued_lines() {
+        check(
+            "```sh\npython3 -m pkg.scripts.train\\\n       --data_dir=./data\\\n       --dataset MNIST\n```\n",
+            expect![[
+                r#"2: <python3> Module("pkg.scripts.train") [--data_dir=./data|--dataset|MNIST]"#
+            ]],
         );
     }
 

@@ -14,12 +14,13 @@ const TOP_LEVEL_DEPTH: u32 = 2;
 /// Returns `None` if the program does not use a GPU by default, or has no such option.
 ///
 /// Recognizes `add_argument("--device", default="cuda")`, `add_argument("--cuda",
-/// action="store_false")`, and the settings of programs that any command-line argument overrides
+/// action="store_false")`, `add_argument("--use_cpu", action="store_true")`, and the settings of programs that any command-line argument overrides
 /// (`configurator.py` of nanoGPT).
 pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     let tree = index.tree()?;
     let text = index.text();
     let overrides = text.contains("configurator.py");
+    let checks = text.contains("cuda.is_available");
     if !overrides && !text.contains("add_argument") {
         return None;
     }
@@ -28,7 +29,7 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     loop {
         let node = cursor.node();
         let found = match Kind::of(&node) {
-            Kind::Call => declared_option(node, text),
+            Kind::Call => declared_option(node, text, checks),
             Kind::Assignment if overrides && cursor.depth() == TOP_LEVEL_DEPTH => {
                 setting(node, text)
             }
@@ -48,8 +49,9 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     }
 }
 
-/// Returns the arguments for an option that a call of `add_argument` declares.
-fn declared_option(call: Node<'_>, text: &str) -> Option<Vec<String>> {
+/// Returns the arguments for an option that a call of `add_argument` declares. A program that
+/// `checks` whether there is a GPU needs none to turn it off.
+fn declared_option(call: Node<'_>, text: &str, checks: bool) -> Option<Vec<String>> {
     let Declaration { option, default, action } = declaration(call, text)?;
     match option.trim_start_matches('-') {
         "device" | "accelerator" if default.is_some_and(is_gpu) => {
@@ -58,6 +60,12 @@ fn declared_option(call: Node<'_>, text: &str) -> Option<Vec<String>> {
         "cuda" | "gpu" | "use_cuda" | "use-cuda" | "use_gpu" | "use-gpu" | "no_cuda" | "no_gpu"
         | "no_use_gpu"
             if action == Some("store_false") =>
+        {
+            Some(vec![option.to_owned()])
+        }
+        "cpu" | "use_cpu" | "use-cpu" | "cpu_only" | "cpu-only" | "no_cuda" | "no-cuda"
+        | "no_gpu" | "no-gpu" | "disable_cuda" | "disable-cuda"
+            if action == Some("store_true") && !checks =>
         {
             Some(vec![option.to_owned()])
         }
@@ -97,6 +105,9 @@ mod tests {
         check("p.add_argument('--device', default='cuda:0', help='x')\n", "1: --device cpu");
         check("p.add_argument('--cuda', action='store_false', help='x')\n", "1: --cuda");
         check("group.add_argument('--use-gpu', action='store_false')\n", "1: --use-gpu");
+        let turned_off = "p.add_argument('--use_cpu', action='store_true')\n";
+        check(&format!("{turned_off}net.cuda()\n"), "1: --use_cpu");
+        check(&format!("{turned_off}if torch.cuda.is_available(): net.cuda()\n"), "");
     }
 
     #[test]

@@ -291,6 +291,9 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
                 one.reasons.push("uses PyTorch".to_owned());
             }
         }
+        if base >= LIKELY && is_in_main_readme(path, described) {
+            base = base.max(COMPLETE);
+        }
         let (named, kinds) = mentions(path, described);
         let copied = if files.is_copied(path) { COPIED } else { 0 };
         one.score = base + by_name(path) + copied + named;
@@ -303,8 +306,11 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
 }
 
 const LIKELY: i32 = TrainingScript::LIKELY as i32;
+/// The score of a script that has everything of a training script. Between programs that the README
+/// starts, its order counts more than their style.
+const COMPLETE: i32 = LIKELY + 8;
 /// The score of a program in a copy of another project, which is there to be compared with or used.
-const COPIED: i32 = -4;
+const COPIED: i32 = -10;
 
 /// The score from the project's files that mention a program, and their names.
 fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {
@@ -326,6 +332,16 @@ fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {
         Kind::EntryPoints => 2,
     });
     (points.sum::<i32>().min(6), reasons)
+}
+
+/// Whether the README at the root starts a program to train.
+fn is_in_main_readme(path: &Path, described: &[Described]) -> bool {
+    described.iter().any(|one| {
+        one.kind == Kind::Readme
+            && one.run.path == path
+            && !one.file.contains('/')
+            && !one.doubts.is_other_task
+    })
 }
 
 fn in_readme(path: &Path, described: &[Described]) -> usize {
@@ -380,6 +396,8 @@ fn by_name(path: &Path) -> i32 {
         "docs",
         "tools",
         "demos",
+        "tutorial",
+        "tutorials",
         "distributed",
         "multi_gpu",
     ];

@@ -354,6 +354,11 @@ fn a_loop_in_another_file() {
         ("mylib/engine.py", ENGINE),
     ];
     check(&files, "", "", "start.py");
+    // A method of a class in a module that is imported by name.
+    let by_name = "from mylib import algorithms\nalgorithm = algorithms.by_name('ERM')()\n\
+        algorithm.run()\n";
+    let files = [("start.py", by_name), ("mylib/__init__.py", ""), ("mylib/algorithms.py", ENGINE)];
+    check(&files, "", "", "start.py");
 }
 
 #[test]
@@ -495,9 +500,7 @@ fn a_program_of_the_readme_comes_before_one_with_its_own_loop() {
         ("baseline/long_range_main.py", TRAINS),
         ("baseline/single_step_main.py", TRAINS),
     ];
-    let expected = "likeliest first: run_exp.py --model small \
-        baseline/long_range_main.py baseline/single_step_main.py";
-    check(&files, "", "", expected);
+    check(&files, "", "", "run_exp.py --model small (command from README.md:2)");
 }
 
 #[test]
@@ -513,6 +516,51 @@ fn a_copy_of_another_project_comes_after_the_own_program() {
     check(&files, "", "", "main.py");
     let files = [("app/train.py", TRAINS), ("app/license.py", ""), ("other/run_it.py", TRAINS)];
     check(&files, "", "", "likeliest first: app/train.py other/run_it.py");
+}
+
+#[test]
+fn the_first_training_of_the_readme() {
+    let with_loader = TRAINS.replace(
+        "    for x",
+        "    parser = argparse.ArgumentParser()\n    data = DataLoader(parser)\n    for x",
+    );
+    let readme = "```\npython train_toy.py --data x\npython train_cnf.py --data mnist\n```\n";
+    let files = [
+        ("train_toy.py", TRAINS),
+        ("train_cnf.py", with_loader.as_str()),
+        ("model.py", MODEL),
+        ("README.md", readme),
+    ];
+    check(&files, "", "", "likeliest first: train_toy.py --data x train_cnf.py --data mnist");
+}
+
+/// A baseline with its own license and commands.
+#[test]
+fn a_copied_baseline_with_commands() {
+    let run = "from exp import Trainer\n\nif __name__ == \"__main__\":\n    Trainer(1).run()\n";
+    let files = [
+        ("run_it.py", run),
+        ("exp.py", ENGINE),
+        ("scripts/run.sh", "python run_it.py --x 1\n"),
+        ("other/former/main_it.py", TRAINS),
+        ("other/former/model.py", MODEL),
+        ("other/former/README.md", "```\npython main_it.py --x 1\n```\n"),
+        ("other/former/scripts/run.sh", "python main_it.py --x 1\n"),
+        ("other/former/LICENSE", "MIT License"),
+    ];
+    check(&files, "", "", "run_it.py --x 1 (command from scripts/run.sh:1)");
+}
+
+#[test]
+fn a_tutorial_comes_after_the_program() {
+    let main = "from engine import Trainer\n\nif __name__ == \"__main__\":\n    Trainer(1).run()\n";
+    let files = [
+        ("main.py", main),
+        ("engine.py", ENGINE),
+        ("tutorials/mnist.py", TRAINS),
+        ("model.py", MODEL),
+    ];
+    check(&files, "", "", "ask: main.py tutorials/mnist.py");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod environment;
 mod imports;
 mod network;
 mod processes;
+mod removed_names;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -56,9 +57,15 @@ const RULES: &[Rule] = &[
     imports::relative_import,
     imports::own_module,
     imports::only_in_colab,
+    removed_names::removed_name,
+    removed_names::removed_keyword,
+    removed_names::old_pytorch,
+    removed_names::old_gym,
     imports::missing_package,
+    imports::missing_metadata,
     imports::missing_library,
     versions::package_version,
+    versions::asserted_version,
     versions::newer_python,
     versions::python_2,
     environment::missing_variable,
@@ -80,6 +87,7 @@ const RULES: &[Rule] = &[
     data::missing_data_set,
     data::missing_nltk_data,
     data::empty_data_set,
+    data::missing_folder,
     data::missing_file,
     data::asserted_path,
     arguments::unset_option,

@@ -59,6 +59,11 @@ pub(super) fn description(failure: &RunFailure, reader: Reader) -> String {
 pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String> {
     let run = &failure.run;
     let text = match failure.kind.as_str() {
+        "timeout" if failed_process(run).is_some() => format!(
+            "A process that the program started failed, and the program waits for it: {}. Without \
+            Ridgeline the program would wait as well.",
+            super::quoted(failed_process(run).unwrap_or_default())
+        ),
         "timeout" => {
             let raised_limit = run.seconds.saturating_mul(2).max(60);
             let more = match reader {
@@ -96,6 +101,17 @@ pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String>
         _ => return None,
     };
     Some(text)
+}
+
+/// The exception of a child process: `Process w01:`, and below its traceback the exception.
+fn failed_process(run: &RunFacts) -> Option<&str> {
+    let is_header = |line: &String| line.starts_with("Process ") && line.ends_with(':');
+    let lines = || run.output.iter().zip(run.output.iter().skip(1));
+    let (_, error) = lines().rfind(|(header, _)| is_header(header))?;
+    let is_error = error.split(':').next().is_some_and(|name| {
+        !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '.' || c == '_')
+    });
+    is_error.then_some(error.as_str())
 }
 
 /// Returns whether the last line of output says that the program needs more GPUs.
@@ -308,6 +324,22 @@ mod tests {
             while iterations were profiled. It was waiting for its child processes: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program it starts: if the child processes train, profile the script they run.
             while the recording was written. It was waiting for other ranks: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or start all ranks: `launcher` in ridgeline.toml.
         "#]].assert_eq(&all.concat());
+    }
+
+    #[test]
+    fn a_child_process_that_failed() {
+        let mut failure = stopped("starting", 0, "");
+        failure.run.output =
+            ["Process w00:", "ValueError: too many values to unpack"].map(str::to_owned).to_vec();
+        expect![
+            "A process that the program started failed, and the program waits for it: \
+            `ValueError: too many values to unpack`. Without Ridgeline the program would wait as \
+            well."
+        ]
+        .assert_eq(&suggestion(&failure, Reader::Terminal).unwrap_or_default());
+        failure.run.output = ["Process 1 of 2:", "loading the data"].map(str::to_owned).to_vec();
+        let other = suggestion(&failure, Reader::Terminal).unwrap_or_default();
+        assert!(other.starts_with("Raise the limit"), "{other}");
     }
 
     #[test]

@@ -282,6 +282,30 @@ mod tests {
     }
 
     #[test]
+    fn processes_and_marimo_cells() {
+        check(
+            &format!(
+                "class Worker(mp.Process):\n  def __init__(self): pass\n  def run(self):\n    while True:\n{STEP}if __name__ == '__main__':\n  [w.start() for w in [Worker() for i in r]]\n"
+            ),
+            expect![
+                "yes, loop 5: calls backward() in a loop, steps an optimizer, has a main guard"
+            ],
+        );
+        check(
+            &format!("class Pool(Base):\n  def run(self):\n    for x in d:\n{STEP}Pool()\n"),
+            expect!["no, loop -: "],
+        );
+        check(
+            &format!(
+                "app = marimo.App()\n@app.cell\ndef _(d, f):\n    for x in d:\n{STEP}if __name__ == '__main__':\n  app.run()\n"
+            ),
+            expect![
+                "yes, loop 5: calls backward() in a loop, steps an optimizer, has a main guard"
+            ],
+        );
+    }
+
+    #[test]
     fn notebooks_as_scripts() {
         check(
             &format!("# In[1]:\nget_ipython().run_line_magic('x', 'y')\nfor x in d:\n{STEP}"),

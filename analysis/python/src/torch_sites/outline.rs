@@ -151,6 +151,7 @@ impl ProgramOutline {
                     self.main_line.get_or_insert(index.lines().line_of(node.start_byte()));
                 }
                 Kind::DecoratedDefinition => self.calls.extend(call_by_decorator(node, index)),
+                Kind::ClassDefinition => self.calls.extend(call_by_base(node, index)),
                 Kind::Assignment => known.assigned(node, text),
                 Kind::Call if self.calls.len() < MAX_CALLS => {
                     let scope = index.scope_at(node.start_byte());
@@ -379,18 +380,38 @@ fn call_by_decorator(node: Node<'_>, index: &SourceIndex) -> Option<Call> {
     let starts = node.children(&mut cursor).filter(|child| child.is(Kind::Decorator)).any(|it| {
         let decorator = text.get(it.byte_range()).unwrap_or_default();
         let called = decorator.trim_start_matches('@').split('(').next().unwrap_or_default();
-        matches!(last(called.trim()), "main" | "command")
+        // `@app.cell` is a cell of a marimo notebook.
+        matches!(last(called.trim()), "main" | "command" | "cell")
     });
-    (starts && own.parent == Some(0)).then(|| Call {
+    let line = index.lines().line_of(node.start_byte());
+    (starts && own.parent == Some(0)).then(|| implied_call(name, 0, line))
+}
+
+/// The call of `run` that a process or a thread makes when it is started.
+fn call_by_base(node: Node<'_>, index: &SourceIndex) -> Option<Call> {
+    let text = index.text();
+    let bases = node.field(Field::Superclasses)?;
+    let mut cursor = bases.walk();
+    let starts = bases
+        .named_children(&mut cursor)
+        .any(|base| matches!(last(read(base, text)), "Process" | "Thread"));
+    let body = node.field(Field::Body)?;
+    let line = index.lines().line_of(node.start_byte());
+    starts.then(|| implied_call("run", index.scope_at(body.start_byte()), line))
+}
+
+/// A call that is not in the text.
+fn implied_call(name: &str, scope: usize, line: u32) -> Call {
+    Call {
         role: None,
         library: None,
         object: None,
         name: name.to_owned(),
         arguments: Vec::new(),
-        scope: 0,
-        line: index.lines().line_of(node.start_byte()),
+        scope,
+        line,
         in_loop: None,
-    })
+    }
 }
 
 fn is_main_guard(node: Node<'_>, text: &str) -> bool {

@@ -118,7 +118,7 @@ impl<P: Project> Search<'_, P> {
         }
         self.visit_named(file, outline, name, |_| true);
         let imported: Vec<P::File> =
-            outline.imports().iter().filter_map(|import| self.file_of(file, import)).collect();
+            outline.imports().iter().flat_map(|import| self.files_of(file, import)).collect();
         for module in imported {
             let Some(outline) = self.project.outline(&module) else { continue };
             self.visit_methods(&module, outline, name);
@@ -183,6 +183,15 @@ impl<P: Project> Search<'_, P> {
                 self.visit_defined(&module, own, max_reexports);
             }
         }
+    }
+
+    /// The files of an import: of its module, and of the modules among its names.
+    fn files_of(&self, importer: &P::File, import: &Import) -> Vec<P::File> {
+        let submodule = |name: &String| {
+            self.project.module(importer, import.level, &joined(&import.module, name))
+        };
+        let submodules = import.names.iter().filter_map(submodule);
+        self.file_of(importer, import).into_iter().chain(submodules).collect()
     }
 
     fn file_of(&self, importer: &P::File, import: &Import) -> Option<P::File> {

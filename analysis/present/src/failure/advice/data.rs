@@ -101,6 +101,51 @@ fn missing_path(failure: &RunFailure) -> Option<&str> {
         .or_else(|| between(message, "unable to open file: name = '", "'"))
 }
 
+/// The program writes a file into a folder that does not exist.
+pub(super) fn missing_folder(failed: &Failed) -> Option<Advice> {
+    let message = failed.failure.message.as_str();
+    let of_torch = || between(message, "Parent directory ", " does not exist");
+    let folder = match missing_path(failed.failure).filter(|_| writes(&failed.run.source)) {
+        Some(file) => file.rsplit_once('/')?.0,
+        None => of_torch().filter(|_| failed.is(&["RuntimeError"]))?,
+    };
+    let is_relative = !folder.starts_with(['/', '…', '~']);
+    let from = match failed.run.working_directory.as_str() {
+        "" | "." => String::new(),
+        start if is_relative => format!("{start}/"),
+        _ => String::new(),
+    };
+    let path = format!("{from}{}", folder.trim_start_matches("./"));
+    failed.because(
+        "missing-folder",
+        format!(
+            "The program writes into the folder {}, which does not exist. Create it: {}.",
+            quoted(folder),
+            quoted(&format!("mkdir -p {path}"))
+        ),
+    )
+}
+
+/// Whether a line of source writes a file.
+fn writes(source: &str) -> bool {
+    const CALLS: [&str; 11] = [
+        "save(",
+        "savefig(",
+        "savez(",
+        "savetxt(",
+        "save_image(",
+        "save_gif",
+        "save_pretrained(",
+        "imsave(",
+        "to_csv(",
+        "FileHandler(",
+        "write_text(",
+    ];
+    let opens = source.contains("open(")
+        && ["'w", "\"w", "'a'", "\"a\"", "'a+", "\"a+"].iter().any(|mode| source.contains(mode));
+    opens || CALLS.iter().any(|call| source.contains(call))
+}
+
 /// The file does not exist where the program looks for it.
 pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let name = missing_path(failed.failure)?;
@@ -125,7 +170,11 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let what = if is_checkpoint { "The checkpoint" } else { "The file" };
     let cause = if is_checkpoint { "missing-checkpoint" } else { "missing-file" };
     let from = match name.starts_with(['/', '…', '~']) {
-        true => String::new(),
+        true => {
+            " It is outside of the project: the program's code, configuration or arguments set its \
+            path."
+                .to_owned()
+        }
         false => format!(" Relative paths start at {}.", failed.run.looked_up_from()),
     };
     let instead = if is_checkpoint {

@@ -11,6 +11,17 @@ pub(super) fn unknown_gym_environment(failed: &Failed) -> Option<Advice> {
         return None;
     }
     let package = failed.failure.error_type.split('.').next().unwrap_or("gymnasium");
+    // `Please use `Pendulum-v1` instead.`
+    if let Some(newer) = between(&failed.failure.message, "use `", "`") {
+        return failed.because(
+            "unknown-gym-environment",
+            format!(
+                "The installed `{package}` has only a newer version of this environment. Use {} in \
+                the program, or install the `{package}` that its requirements name.",
+                quoted(newer)
+            ),
+        );
+    }
     failed.because(
         "unknown-gym-environment",
         format!(

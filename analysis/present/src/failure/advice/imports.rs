@@ -155,6 +155,25 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// The program asks for the version of a package that is not installed, such as the project itself.
+pub(super) fn missing_metadata(failed: &Failed) -> Option<Advice> {
+    let message = failed.failure.message.as_str();
+    let name = message.strip_prefix("No package metadata was found for ")?.trim();
+    if !failed.is(&["PackageNotFoundError"]) || name.is_empty() {
+        return None;
+    }
+    let python = &failed.run.python;
+    failed.because(
+        "missing-package",
+        format!(
+            "The program asks for the version of {}, which is not installed in the environment of \
+            {python}. If that is this project, install it in place: `{python} -m pip install -e .`. \
+            Otherwise install the package.",
+            quoted(name)
+        ),
+    )
+}
+
 /// A shared library is missing, or a package was built for another version of a library.
 pub(super) fn missing_library(failed: &Failed) -> Option<Advice> {
     if !failed.is(&["ImportError", "OSError"]) {

@@ -205,6 +205,12 @@ fn packages() {
         let text = missing(module);
         assert!(text.contains(&format!(".venv/bin/python -m pip install {package}`")), "{text}");
     }
+    let message = "No package metadata was found for torch-rechub";
+    let text = checked_advice(
+        &failure("importlib.metadata.PackageNotFoundError", message),
+        "missing-package",
+    );
+    assert!(text.contains("`.venv/bin/python -m pip install -e .`"), "{text}");
     for (module, has_protobuf) in [("google", true), ("google.colab", false)] {
         let message = format!("No module named '{module}'");
         let text = checked_advice(&failure("ModuleNotFoundError", &message), "only-in-colab");
@@ -221,7 +227,7 @@ fn packages() {
     };
     let text = version(
         "AttributeError",
-        "module 'numpy' has no attribute 'float'",
+        "module 'numpy' has no attribute 'flot'",
         "numpy",
         Some("2.5.5"),
         "package-version",
@@ -268,6 +274,71 @@ fn packages() {
 }
 
 #[test]
+fn removed_names() {
+    for (error_type, message, instead) in [
+        (
+            "AttributeError",
+            "module 'numpy' has no attribute 'int'.\n`np.int` was a deprecated alias for …",
+            "NumPy 1.24 removed `numpy.int`: the program was written for an older version. Write \
+            `int` instead.",
+        ),
+        (
+            "AttributeError",
+            "`np.float_` was removed in the NumPy 2.0 release. Use `np.float64` instead.",
+            "NumPy 2 removed `np.float_`: the program was written for an older version. Write \
+            `np.float64` instead.",
+        ),
+        (
+            "AttributeError",
+            "'numpy.ndarray' object has no attribute 'tostring'",
+            "NumPy 2 removed `numpy.ndarray.tostring`: the program was written for an older \
+            version. Write `tobytes` instead.",
+        ),
+        ("AttributeError", "'DataFrame' object has no attribute 'append'", "`pd.concat`"),
+        ("AttributeError", "module 'torch' has no attribute 'rfft'", "`torch.fft.rfft`"),
+        (
+            "ImportError",
+            "cannot import name 'Iterable' from 'collections' (…/collections/__init__.py)",
+            "`collections.abc.Iterable`",
+        ),
+        ("ModuleNotFoundError", "No module named 'imp'", "`importlib`"),
+        ("ModuleNotFoundError", "No module named 'distutils'", "`packaging.version`"),
+    ] {
+        let text = checked_advice(&failure(error_type, message), "removed-name");
+        assert!(text.contains(instead), "{text}");
+    }
+    check("AttributeError", "'DataFrame' object has no attribute 'labels'", "");
+    let keyword = |function: &str, name: &str, expected| {
+        let message = format!("{function} got an unexpected keyword argument '{name}'");
+        checked_advice(&failure("TypeError", &message), expected)
+    };
+    let text = keyword("Trainer.__init__()", "tokenizer", "removed-name");
+    assert!(text.contains("Write `processing_class` instead."), "{text}");
+    keyword("ReduceLROnPlateau.__init__()", "verbose", "removed-name");
+    keyword("forward()", "verbose", "");
+}
+
+#[test]
+fn old_interfaces() {
+    let message = "invalid index of a 0-dim tensor. Use `tensor.item()` in Python";
+    let text = checked_advice(&failure("IndexError", message), "old-pytorch");
+    assert!(text.contains("`loss.item()`"), "{text}");
+    let check_line = |error_type: &str, message: &str, line: &str, expected| {
+        let mut failure = failure(error_type, message);
+        failure.run.source = line.into();
+        checked_advice(&failure, expected)
+    };
+    let unpacks = "too many values to unpack (expected 4)";
+    check_line("ValueError", unpacks, "s, r, done, _ = env.step(a)", "old-gym");
+    check_line("ValueError", unpacks, "a, b, c, d = batch", "");
+    let seed = "'TimeLimit' object has no attribute 'seed'";
+    check_line("AttributeError", seed, "env.seed(args.seed)", "old-gym");
+    let check_torch = "assert torch.__version__.split('.')[0] == '1'";
+    check_line("AssertionError", "", check_torch, "package-version");
+    check_line("AssertionError", "", "assert version == 1", "");
+}
+
+#[test]
 fn syntax() {
     let check_syntax = |message: &str, line: &str, expected| {
         let mut failure = failure("SyntaxError", message);
@@ -283,6 +354,7 @@ fn syntax() {
         "print 'x'",
         "python-2",
     );
+    check_syntax("invalid syntax", "x = x.cuda(async=True)", "old-pytorch");
     // Python 3.11 supports the first, and the others are errors in any version.
     check_syntax("invalid syntax", "match x:", "");
     check_syntax("invalid syntax", "type = = 3", "");
@@ -328,8 +400,17 @@ fn files_and_disks() {
         check_errno("ENOENT", "out/x.pt", false, "missing-checkpoint")
             .contains("The checkpoint `out/x.pt`")
     );
+    let mut unwritten = failure("FileNotFoundError", "No such file or directory: 'plots/1.png'");
+    unwritten.run.source = "    plt.savefig(file, dpi=100)".into();
+    unwritten.run.working_directory = "src".into();
+    let text = checked_advice(&unwritten, "missing-folder");
+    assert!(text.contains("`mkdir -p src/plots`"), "{text}");
+    unwritten.run.source = "image = open(file)".into();
+    checked_advice(&unwritten, "missing-file");
+    check("RuntimeError", "Parent directory out does not exist.", "missing-folder");
     // An absolute path does not depend on the working directory.
-    assert!(!check_errno("ENOENT", "…/x.csv", false, "missing-file").contains("Relative"));
+    let text = check_errno("ENOENT", "…/x.csv", false, "missing-file");
+    assert!(!text.contains("Relative") && text.contains("It is outside of the project"), "{text}");
     check(
         "RuntimeError",
         "Dataset not found or corrupted. You can use download=True to download it",
@@ -379,6 +460,11 @@ fn options_for_missing_data() {
 fn environments_that_gym_does_not_have() {
     check("gym.error.NameNotFound", "Environment Pong doesn't exist.", "unknown-gym-environment");
     check("my.NameNotFound", "Environment Pong doesn't exist.", "");
+    let message =
+        "Environment version v0 for `Pendulum` is deprecated. Please use `Pendulum-v1` instead.";
+    let text =
+        checked_advice(&failure("gym.error.DeprecatedEnv", message), "unknown-gym-environment");
+    assert!(text.contains("Use `Pendulum-v1` in the program"), "{text}");
 }
 
 #[test]

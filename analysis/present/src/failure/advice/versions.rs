@@ -54,6 +54,32 @@ pub(super) fn package_version(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// The program checks the version of PyTorch.
+pub(super) fn asserted_version(failed: &Failed) -> Option<Advice> {
+    let source = failed.run.source.trim_start();
+    let is_check = source.starts_with("assert") && source.contains("torch.__version__");
+    if !is_check || !failed.is(&["AssertionError"]) {
+        return None;
+    }
+    failed.because(
+        "package-version",
+        format!(
+            "The program requires another version of PyTorch than {}. Choose an environment that \
+            has it: {}. Or remove this check, if the program runs without it.",
+            failed.run.torch,
+            other_environment(failed)
+        ),
+    )
+}
+
+/// How to choose another environment.
+fn other_environment(failed: &Failed) -> &'static str {
+    match failed.reader {
+        Reader::Terminal => "`--python PATH`, or `python` in ridgeline.toml",
+        Reader::Editor => "the editor's choice of interpreter, or `python` in ridgeline.toml",
+    }
+}
+
 /// Returns the Python version that introduced the syntax, and what the syntax is called.
 fn newer_syntax(line: &str, message: &str) -> Option<((u32, u32), &'static str)> {
     let is_match = line.starts_with("match ") && line.ends_with(':');
@@ -100,10 +126,7 @@ pub(super) fn newer_python(failed: &Failed) -> Option<Advice> {
     if failed.run.python_minor()? >= since {
         return None;
     }
-    let other = match failed.reader {
-        Reader::Terminal => "`--python PATH`, or `python` in ridgeline.toml",
-        Reader::Editor => "the editor's choice of interpreter, or `python` in ridgeline.toml",
-    };
+    let other = other_environment(failed);
     failed.because(
         "newer-python",
         format!(
