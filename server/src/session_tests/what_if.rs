@@ -280,8 +280,10 @@ async fn refused_measurements_show_the_reason() {
     let (mut session, panel) = known().await;
     measure(&mut session, "warp-speed").await;
     assert_eq!(next_message(&mut session).await, "Unknown optimization `warp-speed`.");
-    measure(&mut session, "data-parallel").await;
+    measure(&mut session, "gist").await;
     assert!(next_message(&mut session).await.contains("no automatic edit"));
+    measure(&mut session, "data-parallel").await;
+    assert!(next_message(&mut session).await.contains("one process"));
     session.client.command("ridgeline.measureWhatIf", json!([])).await.expect("done");
     assert!(next_message(&mut session).await.contains("in the `name` argument"));
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
