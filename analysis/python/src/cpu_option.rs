@@ -14,8 +14,8 @@ const TOP_LEVEL_DEPTH: u32 = 2;
 /// Returns `None` if the program does not use a GPU by default, or has no such option.
 ///
 /// Recognizes `add_argument("--device", default="cuda")`, `add_argument("--cuda",
-/// action="store_false")`, `add_argument("--use_cpu", action="store_true")`, and the settings of programs that any command-line argument overrides
-/// (`configurator.py` of nanoGPT).
+/// action="store_false")`, `add_argument("--use_cpu", action="store_true")`, and the settings of
+/// programs that any command-line argument overrides (`configurator.py` of nanoGPT).
 pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     let tree = index.tree()?;
     let text = index.text();

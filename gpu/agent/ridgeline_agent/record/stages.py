@@ -279,6 +279,7 @@ class Stages:
             return
         wanted = spec.iterations
         seconds = (perf_counter_ns() - called_ns) / 1e9
+        # The rest of the warm-up, one that is timed, and one that is profiled.
         needed = (wanted.warmup - 1 + 1 + _PROFILED_TO_TIMED) * seconds
         if needed < left * _SHARE_TO_USE or min(wanted.timed, wanted.profiled) <= 1:
             return
