@@ -2,7 +2,7 @@
 
 use super::replays::Replays;
 use ridgeline_base::units;
-use ridgeline_profile::{IterationCost, LineCost, Profile};
+use ridgeline_profile::{BUSY_SHARE, LineCost, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
 
@@ -93,8 +93,7 @@ pub(super) fn waited_share(iterations: &Iterations) -> f64 {
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
     let share = waited_share(iterations);
-    let iteration = IterationCost { waited_share: share, ..IterationCost::default() };
-    iteration.is_of_busy_machine().then(|| {
+    (share >= BUSY_SHARE).then(|| {
         format!(
             "The machine was busy: the program waited for the CPU {} of the measured time, so \
             it is faster on an idle machine.",

@@ -30,11 +30,15 @@ struct Timed {
 }
 
 impl MachineCosts {
-    /// Adds an operator, in FP32, with its time in nanoseconds in FP32 and in another type. Only families whose time is
-    /// mostly arithmetic are kept.
+    /// Adds an operator with its time in nanoseconds in FP32 and in another type. Only operators that were recorded in FP32
+    /// are kept, of families whose time is mostly arithmetic.
     pub fn add(&mut self, operator: &Operator, element: ElementType, full_ns: f64, lower_ns: f64) {
         let is_sound = |time_ns: f64| time_ns.is_finite() && time_ns > 0.0;
         let Some(work) = work(operator).filter(|work| is_arithmetic(work.family)) else { return };
+        let recorded = operator.input_tensors().find_map(|tensor| tensor.element);
+        if recorded != Some(ElementType::Float32) {
+            return;
+        }
         if is_sound(full_ns) && is_sound(lower_ns) {
             let (family, flops) = (work.family, work.flops);
             self.timed.push(Timed { family, flops, element, full_ns, lower_ns });
@@ -86,6 +90,7 @@ mod tests {
         costs.add(&product(Float32, 64), BFloat16, 100.0, 50.0);
         costs.add(&product(Float32, 256), BFloat16, 300.0, 50.0);
         costs.add(&product(Float32, 64), BFloat16, 0.0, 50.0);
+        costs.add(&product(Float16, 64), BFloat16, 100.0, 100.0);
         let ratio_of = |element, width| {
             let (full, ratio) = costs.of(&product(element, width))?;
             assert_eq!(full, product(Float32, width));

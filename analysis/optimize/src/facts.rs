@@ -113,7 +113,7 @@ impl Probes {
 
     /// Returns the times of a graph's operators in 16-bit types.
     pub fn machine_costs(&self, graph: &Graph) -> MachineCosts {
-        let mut ratios = MachineCosts::default();
+        let mut costs = MachineCosts::default();
         for (index, operator) in (0_u32..).zip(graph.operators.iter()) {
             let Some(same_ns) = self.same(index) else { continue };
             for (variant, element) in [
@@ -121,11 +121,11 @@ impl Probes {
                 (Variant::Float16, ElementType::Float16),
             ] {
                 if let Some(changed_ns) = self.operators.get(&(index, variant)) {
-                    ratios.add(operator, element, same_ns, *changed_ns);
+                    costs.add(operator, element, same_ns, *changed_ns);
                 }
             }
         }
-        ratios
+        costs
     }
 
     /// Returns the ratio of another operator's time to this one's, if both were measured.

@@ -53,7 +53,7 @@ pub struct IterationCost {
 }
 
 /// From this share on, waiting for the CPU makes times unreliable.
-const BUSY_SHARE: f64 = 0.1;
+pub const BUSY_SHARE: f64 = 0.1;
 
 impl IterationCost {
     /// Whether other programs slowed the timed iterations down.

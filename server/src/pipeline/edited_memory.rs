@@ -48,7 +48,8 @@ impl Pipeline {
         let Some(file) = measured.recording.as_ref().map(|recording| recording.join(FILE)) else {
             return Ok(());
         };
-        let is_known = file.is_file();
+        let known = file.clone();
+        let is_known = blocking(move || known.is_file()).await?;
         if is_known || plan.root != measured.root || measured.profile.memory.peak_bytes == 0 {
             return Ok(());
         }

@@ -12,7 +12,7 @@ class CpuQueue:
         self._file = -1
         try:
             # A file that stays open is read in a tenth of the time. It belongs to this thread.
-            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         except OSError:
             return
 
@@ -22,6 +22,9 @@ class CpuQueue:
 
     def waited_ns(self) -> int | None:
         """Returns nanoseconds, or None if the system does not report them."""
+        # Windows has no `os.pread`.
+        if self._file < 0:
+            return None
         try:
             # Nanoseconds on a core, nanoseconds in its queue, and the number of time slices.
             return int(os.pread(self._file, 128, 0).split()[1])
