@@ -32,7 +32,8 @@ export function bar(server: ServerState, status: Status | undefined): Bar {
   }
   const headline = status?.headline?.text.split(" · ")[0];
   const percent = Math.floor((status?.run?.share ?? 0) * 100);
-  const stage = status?.run?.stage ?? "profiling";
+  // What a starting program is doing is for the tooltip: "starting the program: importing …".
+  const stage = status?.run?.stage?.split(": ")[0] ?? "profiling";
   const shown: Record<State, [text: string, emphasis: Bar["emphasis"]]> = {
     idle: [headline === undefined ? "$(pulse) Ridgeline" : `$(pulse) ${headline}`, "none"],
     waiting_for_trust: ["$(question) Ridgeline: allow run?", "warning"],

@@ -31,6 +31,8 @@ test("the bar shows the throughput of the last measurement", () => {
 test("the bar shows the progress of a run", () => {
   const run = { reason: "train.py was saved", stage: "warming up", share: 0.429 };
   expect(text({ state: "running", run, headline: HEADLINE })).toBe("$(loading~spin) warming up 42%");
+  const starting = { ...run, stage: "starting the program: importing transformers (train.py:3)", share: 0.05 };
+  expect(text({ state: "running", run: starting })).toBe("$(loading~spin) starting the program 5%");
   expect(text({ state: "running", run: { ...run, stage: null, share: null } })).toBe("$(loading~spin) profiling");
 });
 

@@ -32,7 +32,7 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     }
     let (typical_ns, slow_ns) = (median(&wall.others)?, median(&wall.slow)?);
     // Other programs delay some iterations, but that says nothing about the period.
-    let undisturbed_ns = undisturbed_ns(iterations);
+    let undisturbed_ns = iterations.undisturbed_ns();
     let undisturbed = Split::of(&undisturbed_ns, &iterations.slow);
     let is_period =
         |&period: &u32| period >= 2 && undisturbed.explains_mean(&undisturbed_ns, period);
@@ -83,16 +83,6 @@ impl Split {
 fn mean_over_periods(times_ns: &[u64], period: Option<u32>) -> Option<f64> {
     let whole = times_ns.get(first_of_whole_periods(times_ns.len(), period)..)?;
     (!whole.is_empty()).then(|| whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64)
-}
-
-/// Returns the times of the timed iterations without waiting for the CPU, if that is known.
-fn undisturbed_ns(iterations: &Iterations) -> Vec<u64> {
-    // On a GPU, they are the times between CUDA events, and the host runs ahead of those.
-    if !iterations.timed_device_ns.is_empty() {
-        return iterations.timed_ns.clone();
-    }
-    let waited = iterations.timed_waited_ns.iter().copied().chain(std::iter::repeat(0));
-    iterations.timed_ns.iter().zip(waited).map(|(ns, waited)| ns.saturating_sub(waited)).collect()
 }
 
 /// Returns the index of the first timed iteration of whole periods; 0 if there is no period.

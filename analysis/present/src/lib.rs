@@ -1,6 +1,7 @@
 //! Everything users read: hints, lenses, hovers, terminal pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
+pub mod activity;
 pub mod bottleneck;
 pub mod check;
 pub mod compare;

@@ -288,7 +288,8 @@ pub struct Iterations {
     pub timed_ns: Vec<u64>,
     /// The same, measured with CUDA events.
     pub timed_device_ns: Vec<u64>,
-    /// Nanoseconds for which the training thread waited for the CPU in each timed iteration; empty if unknown.
+    /// Nanoseconds for which the training thread waited for the CPU in each timed iteration; empty
+    /// if unknown.
     pub timed_waited_ns: Vec<u64>,
     /// Indices in `timed_ns` of the slow iterations.
     pub slow: Vec<usize>,
@@ -302,6 +303,19 @@ pub struct Iterations {
     pub profiled: Vec<(i64, i64)>,
     /// Index in `profiled` of the iteration whose memory is replayed; `None` if none was profiled.
     pub measured: Option<usize>,
+}
+
+impl Iterations {
+    /// Returns the nanoseconds of each timed iteration without those for which the training thread
+    /// waited for the CPU, if they are known.
+    pub fn undisturbed_ns(&self) -> Vec<u64> {
+        // On a GPU, the times are those between CUDA events, and the host runs ahead of those.
+        if !self.timed_device_ns.is_empty() {
+            return self.timed_ns.clone();
+        }
+        let waited = self.timed_waited_ns.iter().copied().chain(std::iter::repeat(0));
+        self.timed_ns.iter().zip(waited).map(|(ns, waited)| ns.saturating_sub(waited)).collect()
+    }
 }
 
 /// Nanoseconds of each unprofiled iteration within a phase; empty if unknown.

@@ -148,6 +148,22 @@ def test_timeout_in_import(agent: Agent, tmp_path: Path) -> None:
     assert [(frame["path"], frame["line"]) for frame in finished["frames"]] == [("train.py", 3)]
 
 
+@pytest.mark.skipif(not ON_LINUX, reason="the location is reported only on Linux")
+def test_place_of_a_program_that_starts(agent: Agent, tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "slow_library"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import time\ntime.sleep(5)\n")
+    lines = f"import sys\nsys.path.append({str(library.parent)!r})\nimport slow_library\n"
+    identifier = agent.start(tmp_path, lines + TRAINING + "train(9)\n")
+    events = agent.events_until_finished(identifier)
+    assert events[-1]["outcome"] == "complete"
+    places = [event for event in events if event["event"] == "place"]
+    # The second look finds the same place.
+    assert [(place["frame"]["line"], place["activity"]) for place in places] == [
+        (3, "import slow_library")
+    ]
+
+
 def test_program_ignores_all_signals(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import signal, time

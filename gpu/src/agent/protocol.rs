@@ -268,7 +268,7 @@ pub enum Stage {
 }
 
 /// Progress of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
     /// The agent must be started first, which can take seconds.
     AgentStarting,
@@ -284,6 +284,13 @@ pub enum RunEvent {
         done: u64,
         /// All steps of this stage; 0 if unknown.
         total: u64,
+    },
+    /// What the program does before its first iteration. Sent every few seconds, if it changes.
+    Place {
+        /// The user's innermost frame.
+        frame: Frame,
+        /// What a library is doing for that line; see [`RunOutcome::activity`].
+        activity: Option<String>,
     },
 }
 
@@ -493,6 +500,12 @@ pub(super) enum FromAgent {
         done: u64,
         #[serde(default)]
         total: u64,
+    },
+    Place {
+        id: u64,
+        frame: Frame,
+        #[serde(default)]
+        activity: Option<String>,
     },
     Finished {
         id: u64,

@@ -107,6 +107,12 @@ impl Run<'_> {
                     started = true;
                     self.send_event(RunEvent::Progress { stage, done, total });
                 }
+                Some(FromAgent::Place { id, mut frame, activity }) if id == self.id => {
+                    frame.path = truncated(frame.path);
+                    frame.name = truncated(frame.name);
+                    let activity = activity.map(truncated);
+                    self.send_event(RunEvent::Place { frame, activity });
+                }
                 Some(FromAgent::Finished {
                     id,
                     outcome,

@@ -174,7 +174,7 @@ impl Pipeline {
     ) -> Result<Profiled, Outcome> {
         send_progress(progress, "looking for a Python with torch", 0.0);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
-        send_progress(progress, "starting Python", 0.02);
+        send_progress(progress, stage::STARTING_PYTHON, 0.02);
         let agent = or_cancelled(cancel, self.agent_for_measuring(plan, &interpreter)).await?;
         let store = self.store.clone();
         let root = plan.root.clone();
@@ -263,7 +263,7 @@ impl Pipeline {
         let relay = async {
             while let Some(event) = received.recv().await {
                 let (stage, share) = stage_of(&event, &request.iterations);
-                send_progress(progress, stage, share);
+                send_progress(progress, &stage, share);
             }
         };
         let (ended, ()) = tokio::join!(run, relay);

@@ -237,6 +237,14 @@ fn iterations_of(folder: &Path) -> Option<SeenIterations> {
     })
 }
 
+/// Returns the nanoseconds of each timed iteration, without those for which the program waited for
+/// the CPU. Returns `None` if the recording cannot be read.
+pub(super) fn undisturbed_ns(folder: &Path) -> Option<Vec<f64>> {
+    let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
+    let times_ns = Manifest::parse(&bytes).ok()?.iterations.undisturbed_ns();
+    Some(times_ns.into_iter().map(|ns| ns as f64).collect())
+}
+
 /// Returns whether worker processes loaded the batches, or `None` if the recording cannot be read.
 pub(super) fn has_loader_workers(folder: &Path) -> Option<bool> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;

@@ -35,7 +35,7 @@ pub(super) type VersionChanges = (BTreeMap<String, String>, Option<u64>);
 /// The measurement of one version.
 pub(super) struct MeasuredVersion {
     pub profile: Profile,
-    /// The median iteration time of each turn in nanoseconds, by round.
+    /// The median iteration time of each turn in nanoseconds, by round, without waiting for the CPU.
     pub turns: Vec<f64>,
 }
 
@@ -117,7 +117,11 @@ impl Pipeline {
                 let message = Some("its recording cannot be read".to_owned());
                 return Err(RunOutcome { outcome: AgentOutcome::Exited, message, ..ended });
             };
-            let turns = turns(&read.profile.iteration.timed_ns);
+            // Other programs disturb a turn more than the next one.
+            let of_folder = folder.clone();
+            let times_ns =
+                blocking(move || recording::undisturbed_ns(&of_folder)).await.ok().flatten();
+            let turns = turns(times_ns.as_ref().unwrap_or(&read.profile.iteration.timed_ns));
             measured.push(MeasuredVersion { profile: read.profile, turns });
         }
         Ok(measured)

@@ -12,7 +12,7 @@ use super::estimate::read_list;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
 use super::recording;
-use super::{Pipeline, blocking, files_problem, or_cancelled, send_progress};
+use super::{Pipeline, blocking, files_problem, or_cancelled, send_progress, stage};
 use crate::profiler::ProgressEvent;
 
 impl Pipeline {
@@ -27,7 +27,7 @@ impl Pipeline {
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<(RecordedStep, Option<f64>), Outcome> {
-        send_progress(progress, "starting Python", 0.02);
+        send_progress(progress, stage::STARTING_PYTHON, 0.02);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
         let (store, root) = (self.store().clone(), plan.root.clone());

@@ -3,6 +3,7 @@
 
 use super::RunFailure;
 use super::run::{Reader, RunFacts};
+use crate::activity;
 use ridgeline_base::units;
 
 const KINDS: &[&str] = &["timeout", "memory_limit", "crash", "short", "exited"];
@@ -148,21 +149,9 @@ fn stage(run: &RunFacts) -> String {
 
 /// The activity when the run was stopped, and its line.
 fn activity_at_stop(failure: &RunFailure) -> Option<String> {
-    let place = failure.frames.last().map(|frame| match frame.name.as_str() {
-        "" | "<module>" => format!("{}:{}", frame.path, frame.line),
-        name => format!("{}:{} in {name}", frame.path, frame.line),
-    });
-    let activity = match failure.run.end.activity.as_str() {
-        "data" => Some("loading data".to_owned()),
-        "compile" => Some("compiling (`torch.compile`)".to_owned()),
-        "distributed" => Some("waiting for other ranks".to_owned()),
-        "processes" => Some("waiting for its child processes".to_owned()),
-        "network" => Some("waiting for the network".to_owned()),
-        other => other.strip_prefix("import").map(|module| match module.trim() {
-            "" => "importing modules".to_owned(),
-            module => format!("importing {module}"),
-        }),
-    };
+    let frame = failure.frames.last();
+    let place = frame.map(|frame| activity::place(&frame.path, frame.line, &frame.name));
+    let activity = activity::of_library(&failure.run.end.activity);
     match (activity, place) {
         (Some(activity), Some(place)) => Some(format!("{activity}: {place}")),
         (Some(activity), None) => Some(activity),

@@ -1,4 +1,4 @@
-"""The program's stack at a crash or timeout.
+"""The program's stack: at a crash or timeout, and while it starts.
 
 Python's faulthandler writes the stack from inside the signal handler, where no Python code could
 run.
@@ -20,6 +20,8 @@ from ..protocol.channel import take_descriptor
 from ..protocol.spec import RunSpec
 
 _FILE_NAME = "stack.txt"
+# The supervisor empties the file after reading it, and the next stack goes to its start.
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _MAX_BYTES = 2**20
 _MAX_WAIT_SECONDS = 0.3
 # The third last real-time signal, which no known library uses.
@@ -32,7 +34,7 @@ def install(out: str) -> int | None:
     descriptor.
     """
     try:
-        small = os.open(os.path.join(out, _FILE_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        small = os.open(os.path.join(out, _FILE_NAME), _FLAGS, 0o600)
         descriptor = take_descriptor(small)
         os.close(small)
     except OSError:
@@ -56,6 +58,21 @@ def request_stack(process: int | None, out: str) -> None:
         sleep(0.01)  # The stack is written piece by piece.
 
 
+def current_place(process: int | None, spec: RunSpec) -> tuple[dict[str, Any] | None, str | None]:
+    """Returns the user's innermost frame in a running process, and what the library that it called
+    is doing, if known.
+    """
+    request_stack(process, spec.out)
+    path = os.path.join(spec.out, _FILE_NAME)
+    text = _read(path)
+    if text.startswith("Fatal"):
+        return None, None  # It crashed: `take` reads that.
+    with contextlib.suppress(OSError):
+        os.truncate(path, 0)
+    frames, current_activity = _parse(text, spec)
+    return frames[-1] if frames else None, current_activity
+
+
 def take(spec: RunSpec) -> tuple[list[dict[str, Any]], str | None]:
     """Returns the stack of a crash or of `request_stack`, and removes the file. See take_from."""
     return take_from(spec.out, spec)
@@ -66,12 +83,21 @@ def take_from(out: str, spec: RunSpec) -> tuple[list[dict[str, Any]], str | None
     frames, outermost first, and what the libraries below them were doing, if known.
     """
     path = os.path.join(out, _FILE_NAME)
+    text = _read(path)
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return _parse(text, spec)
+
+
+def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(_MAX_BYTES)
-        os.unlink(path)
+            return file.read(_MAX_BYTES)
     except OSError:
-        return [], None
+        return ""
+
+
+def _parse(text: str, spec: RunSpec) -> tuple[list[dict[str, Any]], str | None]:
     user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
     frames: list[dict[str, Any]] = []
     # Library frames below the user's innermost frame, and the frames that called it.

@@ -19,6 +19,8 @@ _MANIFEST_OUTCOMES = ("complete", "short", "failed")
 # A crashed program's exit code on Windows is that of the exception, an NTSTATUS error.
 _WINDOWS_EXCEPTION = 0xC0000000
 _MAX_SCRIPTS = 2
+# Seconds between two looks at what a program does before its first iteration.
+_PLACE_SECONDS = 2.0
 _MAX_MANIFEST_BYTES = 64 * 2**20
 
 
@@ -46,6 +48,8 @@ class Run:
         self.next_memory_check = 0.0
         self.disk = DiskWatch(spec)
         self.next_file_check = 0.0
+        self._next_place = 0.0
+        self._place: tuple[dict[str, Any] | None, str | None] = (None, None)
         self.log = RunLog(spec.out, spec.limits.log_bytes)
         # The zygote writes this random marker after the run's last output.
         self.end_marker = os.urandom(16).hex().encode()
@@ -60,6 +64,14 @@ class Run:
         return self.pid is not None and self.exit_status is None
 
     @property
+    def _is_starting(self) -> bool:
+        """Whether its first iteration has not ended."""
+        progress = self.progress or {}
+        return progress.get("stage") in (None, "starting") or (
+            progress.get("stage") == "warm-up" and progress.get("done") == 0
+        )
+
+    @property
     def is_confined(self) -> bool:
         """Whether it is an estimate or a probe, which runs in the sandbox."""
         return self.spec.estimate or self.spec.probe is not None
@@ -72,6 +84,7 @@ class Run:
         """The process was started, and the time limit begins."""
         self.pid = pid
         self.began = time.time()
+        self._next_place = time.monotonic() + _PLACE_SECONDS
         if self.spec.limits.seconds is not None:
             self.ends = time.monotonic() + self.spec.limits.seconds
 
@@ -122,6 +135,26 @@ class Run:
             return None
         self.progress = event
         return event
+
+    def poll_place(self) -> dict[str, Any] | None:
+        """Looks at what the program does before its first iteration. Returns an event if that has
+        changed.
+        """
+        now = time.monotonic()
+        if (
+            not self._is_starting
+            or self.is_confined
+            or self.spec.versions
+            or now < self._next_place
+        ):
+            return None
+        self._next_place = now + _PLACE_SECONDS
+        place = crash_report.current_place(self.pid, self.spec)
+        if place[0] is None or place == self._place:
+            return None
+        self._place = place
+        frame, activity = place
+        return {"event": "place", "id": self.spec.id, "frame": frame, "activity": activity}
 
     def timeout_message(self, processes: list[int]) -> str:
         """Returns the message for a run over its time limit. `processes` are those of the run."""

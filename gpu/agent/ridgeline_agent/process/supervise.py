@@ -306,6 +306,8 @@ class Supervisor:
             return
         if run.is_running:
             self._poll_trainer(run)
+            if (place := run.poll_place()) is not None:
+                self._server.send(place)
         if run.ends is not None and now > run.ends:
             crash_report.request_stack(run.pid, run.spec.out)
             self._stop(run, "timeout", run.timeout_message(self._processes_of_run()))
