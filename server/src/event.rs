@@ -16,7 +16,7 @@ use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::open_notebooks::{Cell, OpenedCell};
 use crate::panel::request::PanelRequest;
-use crate::profiler::{Profiled, ProgressEvent};
+use crate::profiler::{ProfileOutcome, Profiled, Program, ProgressEvent};
 use crate::requests::Request;
 use crate::scheduler::{JobId, Reason, WorkspaceId};
 use crate::state::{Client, Saved};
@@ -51,8 +51,8 @@ pub(crate) enum Event {
     RecordingAdded,
     /// A job has ended or moved on to something else.
     WorkChanged,
-    /// The command that stopped a workspace, identified by this number, has waited long enough.
-    StopOverdue(u64),
+    /// The response with this number has waited long enough.
+    ResponseOverdue(u64),
     /// A job has new results for other batch sizes, for the measurement with this generation.
     BatchSweepProgressed(JobId, u64, Box<SweepResults>),
 }
@@ -68,6 +68,8 @@ pub(crate) struct FileChange {
 pub(crate) enum WorkspaceEvent {
     /// Measure a GPU: the user agreed to that question, or the settings say so.
     MeasureDevice(Target, consent::Question, consent::Cause),
+    /// What a run would run, or why nothing, before the trust question.
+    ProgramFound(consent::Question, Box<Result<Program, ProfileOutcome>>, Reason),
     /// The user's answer to the trust question; `None` if they closed it.
     TrustAnswered(consent::Question, Option<Answer>),
     /// The training script that the user chose; `None` if they closed the question.

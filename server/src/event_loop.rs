@@ -8,6 +8,7 @@ use ridgeline_analysis::python::SourceIndex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use crate::delayed_responses::Until;
 use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT};
 use crate::event::{Event, Notification, WorkspaceEvent};
 use crate::freed_memory;
@@ -83,6 +84,7 @@ fn name(event: &Event) -> &'static str {
         Event::PanelRequest(_) => "a panel request",
         Event::SettingsFetched(_) => "settings",
         Event::Workspace(_, event) => match event {
+            WorkspaceEvent::ProgramFound(..) => "search for the program",
             WorkspaceEvent::TrustAnswered(..) => "consent",
             WorkspaceEvent::ScriptChosen(..) => "choice of script",
             WorkspaceEvent::NewerProfile(..) => "newer profile",
@@ -105,7 +107,7 @@ fn name(event: &Event) -> &'static str {
         Event::MachineCheckOutdated => "outdated machine load",
         Event::RecordingAdded => "a recording",
         Event::WorkChanged => "job update",
-        Event::StopOverdue(_) => "a slow stop",
+        Event::ResponseOverdue(_) => "a late response",
         Event::BatchSweepProgressed(..) => "another batch size",
     }
 }
@@ -124,7 +126,11 @@ impl GlobalState {
     pub(crate) fn handle(&mut self, event: Event) {
         self.dispatch(event);
         self.run_jobs();
-        self.stopping.answer_ended(&self.gate);
+        let (gate, workspaces) = (&self.gate, &self.workspaces);
+        self.delayed_responses.answer_due(|id, until| match until {
+            Until::Stopped => !gate.is_busy(id),
+            Until::ProgramFound => !workspaces.contains(id) || workspaces[id].searches == 0,
+        });
     }
 
     /// Makes the state consistent again after a panic, which may have interrupted a change. Running
@@ -185,7 +191,7 @@ impl GlobalState {
             Event::MachineCheckOutdated => self.scheduler.machine_check_outdated(),
             Event::RecordingAdded => self.load_newer_profiles(),
             Event::WorkChanged => self.work_changed(),
-            Event::StopOverdue(number) => self.stopping.overdue(number),
+            Event::ResponseOverdue(number) => self.delayed_responses.overdue(number),
             Event::BatchSweepProgressed(id, generation, found) => {
                 self.add_sweep_results(id, generation, *found);
             }
@@ -194,6 +200,9 @@ impl GlobalState {
 
     fn handle_workspace(&mut self, id: WorkspaceId, event: WorkspaceEvent) {
         match event {
+            WorkspaceEvent::ProgramFound(question, found, reason) => {
+                self.program_found(id, question, *found, reason)
+            }
             WorkspaceEvent::TrustAnswered(question, answer) => {
                 self.trust_answered(id, question, answer);
             }

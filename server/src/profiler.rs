@@ -44,6 +44,14 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         permit: Permit,
     ) -> BoxedFuture<ProfileOutcome>;
 
+    /// Finds the program that [`Profiler::profile`] would run. It runs nothing, but reads files, so
+    /// it is called for untrusted workspaces, too.
+    ///
+    /// # Errors
+    /// What [`Profiler::profile`] would return without running anything.
+    fn find_program(&self, request: ProfileRequest)
+    -> BoxedFuture<Result<Program, ProfileOutcome>>;
+
     /// Prepares the next run so that it starts sooner: finds the interpreter and imports what the
     /// project imports. It may do nothing.
     fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> BoxedFuture<()> {
@@ -183,6 +191,15 @@ pub(crate) struct ProfileRequest {
     pub device: Option<String>,
     /// The editor's setting `live.withoutSandbox`.
     pub without_sandbox: bool,
+}
+
+/// What a run would run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// The command as shown to the user.
+    pub command: String,
+    /// The launcher, which may reach other machines.
+    pub launcher: Option<String>,
 }
 
 /// A what-if to measure.

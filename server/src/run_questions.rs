@@ -1,19 +1,13 @@
 //! Questions to the user about a run: whether it may run, and which script. Handles the answers.
 
-use std::path::Path;
-
-use ridgeline_analysis::python::training_script;
-
-use crate::config;
 use crate::consent::Question;
 use crate::event::{Event, WorkspaceEvent};
 use crate::lsp::client::{Importance, QuestionResult};
-use crate::profiler::RunChoice;
+use crate::profiler::{ProfileOutcome, Program, RunChoice};
 use crate::scheduler::{Reason, Work, WorkspaceId};
 use crate::state::GlobalState;
 use crate::store::StoreError;
-use crate::trust::Answer;
-use crate::workspace::Workspace;
+use crate::trust::{Answer, Decision};
 
 /// The maximum number of scripts to choose from. A message with more buttons is unreadable.
 const CHOICE_LIMIT: usize = 8;
@@ -23,35 +17,69 @@ const OLD_QUESTION: &str =
     "That question is outdated, so nothing was run. Save or profile to be asked again.";
 
 impl GlobalState {
+    /// Asks whether the workspace may run, unless there is nothing to run.
     pub(crate) fn ask_for_trust(&mut self, id: WorkspaceId, reason: Reason) {
-        let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let question = self.gate.question(id, None);
-        let what = self.program_name(id, reason.file());
         let workspace = &mut self.workspaces[id];
-        let is_requested = reason.is_requested();
-        workspace.waiting = Some(reason);
         // A user who asks for a run while the question is open does not see it, so it is shown
         // again.
-        if (workspace.trust_asked || workspace.dismissed) && !is_requested {
+        if (workspace.trust_asked || workspace.dismissed) && !reason.is_requested() {
+            if workspace.waiting.is_some() {
+                workspace.waiting = Some(reason);
+            }
             return;
         }
         workspace.trust_asked = true;
-        // The question names a launcher, because it may reach other machines.
+        workspace.searches += 1;
+        let question = self.gate.question(id, None);
+        let finding = self.profiler.find_program(self.request(id, reason.file()));
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let found = tokio::spawn(finding).await;
+            // The panic hook has logged it if this panicked.
+            let found = Box::new(found.unwrap_or(Err(ProfileOutcome::Cancelled)));
+            let event = WorkspaceEvent::ProgramFound(question, found, reason);
+            let _ = events.send(Event::Workspace(id, event)).await;
+        });
+    }
+
+    /// Continues a request for trust when it is known what would run.
+    pub(crate) fn program_found(
+        &mut self,
+        id: WorkspaceId,
+        question: Question,
+        found: Result<Program, ProfileOutcome>,
+        reason: Reason,
+    ) {
+        let workspace = &mut self.workspaces[id];
+        workspace.searches = workspace.searches.saturating_sub(1);
+        if !self.gate.is_current(id, question) {
+            return;
+        }
+        workspace.trust_asked = false;
+        match (self.gate.decision(id), found) {
+            (Decision::Unknown, Ok(program)) => self.ask_to_run(id, &program, reason),
+            (Decision::Unknown, Err(outcome)) => self.nothing_ran(id, &reason, outcome, None),
+            // The user has decided by command in the meantime.
+            _ => self.request_run(id, reason),
+        }
+        self.send_status(id);
+    }
+
+    fn ask_to_run(&mut self, id: WorkspaceId, program: &Program, reason: Reason) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let question = self.gate.question(id, None);
+        let workspace = &mut self.workspaces[id];
+        workspace.trust_asked = true;
+        workspace.waiting = Some(reason);
         let root = &workspace.root;
-        let path = root.clone();
-        let config = self.disk.ask(move || config::load(&path).ok().map(|loaded| loaded.config));
-        let launcher = match config {
-            Some(config) => config.and_then(|config| config.launcher),
-            None => return self.report_unreadable_config(id),
-        };
-        let launcher = launcher.map(|it| format!(" with `{}`", it.display()));
         let message = format!(
-            "Run a few training steps of {what}{} to profile it? \"{}\" also runs a few steps on \
+            "Run a few training steps of {}{} in {} to profile it? \"{}\" also runs a few steps on \
             every save. While you type, unsaved code is only simulated in a sandbox and writes \
-            nothing. Folder: {}",
-            launcher.unwrap_or_default(),
+            nothing.",
+            program.command,
+            program.launcher.as_ref().map(|by| format!(" with `{by}`")).unwrap_or_default(),
+            root.file_name().unwrap_or(root.as_os_str()).to_string_lossy(),
             Answer::Always.title(),
-            root.display(),
         );
         let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
         tokio::spawn(async move {
@@ -69,41 +97,6 @@ impl GlobalState {
                 .send(Event::Workspace(id, WorkspaceEvent::TrustAnswered(question, answer)))
                 .await;
         });
-    }
-
-    /// Tells the user that the question cannot be asked, because the configuration cannot be read
-    /// in time. The next save asks again.
-    fn report_unreadable_config(&mut self, id: WorkspaceId) {
-        let workspace = &mut self.workspaces[id];
-        workspace.trust_asked = false;
-        let message = format!(
-            "Could not read the configuration of {} in time, so nothing was run. Save to try again.",
-            workspace.root.display()
-        );
-        self.to_client.show_message(Importance::Warning, &message);
-    }
-
-    /// Returns the program's name in the question: the script, if it is known without searching for
-    /// it.
-    fn program_name(&self, id: WorkspaceId, file: Option<&Path>) -> String {
-        let Workspace { root, script: chosen, .. } = &self.workspaces[id];
-        let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
-        let remembered = || {
-            let (store, root) = (self.store.clone()?, root.clone());
-            self.disk.ask(move || store.remembered_run(&root)).flatten()
-        };
-        let saved = || {
-            let file = file?;
-            let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
-            let index = open?.1.index.as_ref()?;
-            training_script(index).loop_line?;
-            Some(file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/"))
-        };
-        match chosen.clone().or_else(remembered).or_else(saved) {
-            Some(run) if run.starts_with("python ") => format!("`{run}` in {project}"),
-            Some(run) => format!("{project}/{run}"),
-            None => format!("the training script of {project}"),
-        }
     }
 
     /// Handles the answer to the trust question, or that it was closed.
@@ -222,8 +215,8 @@ impl GlobalState {
         });
     }
 
-    /// Handles the choice of the training script, or that the question was closed. It was asked
-    /// during a run that the user allowed, and the run continues with the answer unless they have
+    /// Handles the choice of the training script, or that the question was closed. If it was asked
+    /// during a run that the user allowed, the run continues with the answer unless they have
     /// withdrawn that.
     pub(crate) fn script_chosen(
         &mut self,
@@ -238,12 +231,19 @@ impl GlobalState {
             }
             return;
         }
+        let is_undecided = self.gate.decision(id) == Decision::Unknown;
         let workspace = &mut self.workspaces[id];
         workspace.script_asked = false;
-        let Some(script) = script else { return };
+        let Some(script) = script else {
+            workspace.dismissed |= is_undecided;
+            return;
+        };
         self.remember_run(id, script);
         if self.gate.continue_run(id, question) {
             self.scheduler.enqueue(id, Work::Run(reason));
+        } else {
+            // The question came before the one for trust.
+            self.request_run(id, reason);
         }
         self.send_status(id);
     }

@@ -9,7 +9,7 @@ use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::SweepEffort;
-use crate::consent::{Cause, Kind};
+use crate::consent::{Cause, Kind, Permit};
 use crate::diagnostics::Failure;
 use crate::event::{Event, WorkspaceEvent};
 use crate::jobs::{self, Outcome};
@@ -209,29 +209,7 @@ impl GlobalState {
                 self.report_comparison(id, &pair, not_kept)
             }
             ProfileOutcome::NotCompared { message } => self.report_failed_comparison(id, message),
-            ProfileOutcome::Cancelled if matches!(reason, Reason::WhatIf(..)) => {
-                self.what_if_changed(id, None);
-            }
-            ProfileOutcome::Cancelled => {}
-            ProfileOutcome::Choose { runs } => {
-                let question = self.gate.question(id, Some(permit));
-                self.ask_for_script(id, question, runs, reason.clone());
-            }
-            ProfileOutcome::NothingToRun { message } => {
-                match self.syntax_error_in_saved_file(id, reason) {
-                    Some(failure) => self.record_failure(id, failure, None, is_requested),
-                    None => {
-                        // Saving a file in a workspace without training code is normal.
-                        self.record_success(id, None);
-                        if is_requested {
-                            self.to_client.show_message(Importance::Info, &message);
-                        }
-                    }
-                }
-            }
-            ProfileOutcome::Problem { message, log } => {
-                self.record_problem(id, message, log, is_requested)
-            }
+            other => self.nothing_ran(id, reason, other, Some(permit)),
         }
         if permit.is_once() && self.gate.decision(id) != Decision::Allowed {
             // That was the only run that was allowed, so no process of the workspace stays in
@@ -255,6 +233,47 @@ impl GlobalState {
         }
         if measured.is_some() && !is_worth_an_estimate {
             self.text_has_run(id);
+        }
+    }
+
+    /// Handles that a run has no result, or that nothing was run. `within` is the run's permit.
+    pub(crate) fn nothing_ran(
+        &mut self,
+        id: WorkspaceId,
+        reason: &Reason,
+        outcome: ProfileOutcome,
+        within: Option<&Permit>,
+    ) {
+        let is_requested = reason.is_requested();
+        match outcome {
+            ProfileOutcome::Cancelled if matches!(reason, Reason::WhatIf(..)) => {
+                self.what_if_changed(id, None);
+            }
+            ProfileOutcome::Cancelled => {}
+            ProfileOutcome::Choose { runs } => {
+                let question = self.gate.question(id, within);
+                self.ask_for_script(id, question, runs, reason.clone());
+            }
+            ProfileOutcome::NothingToRun { message } => {
+                match self.syntax_error_in_saved_file(id, reason) {
+                    Some(failure) => self.record_failure(id, failure, None, is_requested),
+                    None => {
+                        // Saving a file in a workspace without training code is normal.
+                        self.record_success(id, None);
+                        if is_requested {
+                            self.to_client.show_message(Importance::Info, &message);
+                        }
+                    }
+                }
+            }
+            ProfileOutcome::Problem { message, log } => {
+                self.record_problem(id, message, log, is_requested)
+            }
+            // These are results.
+            ProfileOutcome::Measured(_)
+            | ProfileOutcome::Failed { .. }
+            | ProfileOutcome::Compared { .. }
+            | ProfileOutcome::NotCompared { .. } => {}
         }
     }
 

@@ -17,7 +17,9 @@ use crate::lsp::client::ToClient;
 use crate::lsp::ext::{GPUS, HEAT};
 use crate::outbox::Outbox;
 use crate::pipeline::Pipeline;
-use crate::profiler::{BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
+use crate::profiler::{
+    BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, Program, ProgressEvent,
+};
 use crate::state::GlobalState;
 use crate::store::Store;
 use crate::transport::{self, OUTGOING_LIMIT, SessionEnd};
@@ -138,8 +140,16 @@ impl Profiler for NoProfiler {
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
     ) -> BoxedFuture<ProfileOutcome> {
-        let message = "Cannot measure: there is no user folder for recordings. Set \
-            RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
-        Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })
+        Box::pin(async { nothing_measured() })
     }
+
+    fn find_program(&self, _: ProfileRequest) -> BoxedFuture<Result<Program, ProfileOutcome>> {
+        Box::pin(async { Err(nothing_measured()) })
+    }
+}
+
+fn nothing_measured() -> ProfileOutcome {
+    let message = "Cannot measure: there is no user folder for recordings. Set \
+        RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
+    ProfileOutcome::Problem { message: message.to_owned(), log: None }
 }

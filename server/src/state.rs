@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::consent::Gate;
+use crate::delayed_responses::DelayedResponses;
 use crate::disk::Disk;
 use crate::documents::{Document, DocumentId, Documents};
 use crate::event::{Event, WorkspaceEvent};
@@ -25,7 +26,6 @@ use crate::profiler::{Profiled, Profiler};
 use crate::refresh::{Refresh, Refreshable};
 use crate::scheduler::{JobId, Reason, Scheduler, Slot, WorkspaceId};
 use crate::settings::Settings;
-use crate::stopping::Stopping;
 use crate::store::Store;
 use crate::text_mark::TextMark;
 use crate::trust::Trust;
@@ -150,7 +150,7 @@ pub(crate) struct GlobalState {
     /// What may run, and all jobs that run code.
     pub gate: Gate,
     /// Commands that stopped something and wait for its end.
-    pub stopping: Stopping,
+    pub delayed_responses: DelayedResponses,
     /// Queries the disk without blocking for long.
     pub disk: Disk,
     pub documents: Documents,
@@ -214,7 +214,7 @@ impl GlobalState {
             client: Arc::default(),
             profiler,
             gate: Gate::new(Trust::new(store.clone(), false)),
-            stopping: Stopping::default(),
+            delayed_responses: DelayedResponses::default(),
             store,
             disk: Disk::default(),
             documents: Documents::default(),

@@ -129,8 +129,10 @@ pub(crate) struct Workspace {
     pub placement_delay: Debouncer,
     /// A run that waits for the user's permission.
     pub waiting: Option<Reason>,
-    /// Whether the trust question is open.
+    /// Whether the trust question is open, or about to be asked.
     pub trust_asked: bool,
+    /// The number of searches for the program that the trust question names.
+    pub searches: u32,
     /// Whether the user closed that question without an answer. A save does not ask again.
     pub dismissed: bool,
     /// Whether the question for the training script is open.
@@ -168,6 +170,7 @@ impl Workspace {
     pub(crate) fn forget_pending(&mut self) {
         self.preparing = false;
         self.trust_asked = false;
+        self.searches = 0;
         self.script_asked = false;
         self.placement_delay = Debouncer::default();
         self.live.forget_pending();

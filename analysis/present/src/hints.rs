@@ -6,7 +6,7 @@
 //! - lines that enclose everything, such as `main()`: 100% there is no information. Within the
 //!   training loop they have hints, because that is where users look;
 //! - the `for` of the training loop, except for its wait for data: the lens above it has the
-//!   iteration time.
+//!   iteration time. If the loop is in another file, the statement that enters it has that lens.
 //!
 //! A line with both forward and backward time shows them separately, `fwd 93 · bwd 94 ms`: its
 //! backward time is also part of `loss.backward()`, so shares that include both would add up to
@@ -17,6 +17,7 @@
 
 use std::ops::Range;
 
+use super::entry_statement::entry_statement;
 use super::headline::short_headline;
 use super::share::{share, share_of_whole};
 use crate::cost_map::{CostMap, StatementCost};
@@ -102,11 +103,14 @@ pub fn hints(
                 found.push(Hint { offset, line, label, provenance });
             }
         };
-    if options.headline
-        && let Some(training) = &costs.training_loop
-    {
-        let label = headline(profile, training.provenance);
-        add(&training.header, training.last_line, label, training.provenance);
+    if options.headline {
+        if let Some(training) = &costs.training_loop {
+            let label = headline(profile, training.provenance);
+            add(&training.header, training.last_line, label, training.provenance);
+        } else if let Some(entry) = entry_statement(profile, costs, index) {
+            let label = headline(profile, entry.provenance);
+            add(&entry.span, entry.last_line, label, entry.provenance);
+        }
     }
     for cost in in_range(&costs.statements, &range, |cost| &cost.span) {
         let label = statement_label(profile, costs, cost, options);
@@ -269,6 +273,12 @@ pub(super) fn encloses_all_phases(
     let is_in_loop = costs.training_loop.as_ref().is_some_and(|found| {
         found.span.start <= cost.span.start && cost.span.end <= found.span.end
     });
+    let is_caller = cost.self_time.total() < 0.05 * cost.total_time.total();
+    !is_in_loop && is_caller && has_all_phases(profile, cost)
+}
+
+/// Returns whether all phases run in or below a statement, if the iteration has several.
+pub(super) fn has_all_phases(profile: &Profile, cost: &StatementCost) -> bool {
     let phases = profile.iteration.phases;
     let iteration_ns = phases.total();
     // Time outside any phase is mostly outside any line too, so `Other` is ignored.
@@ -282,8 +292,7 @@ pub(super) fn encloses_all_phases(
     // With only a forward phase, as in an inference loop, every layer's line would seem to enclose
     // everything.
     let several = relevant_phases().count() > 1;
-    let is_caller = cost.self_time.total() < 0.05 * cost.total_time.total();
-    !is_in_loop && several && all_phases && is_caller && iteration_ns > 0.0
+    several && all_phases && iteration_ns > 0.0
 }
 
 fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {

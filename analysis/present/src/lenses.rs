@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::entry_statement::{entry_statement, loop_place};
 use super::headline::{headline, with_provenance};
 use super::share::{share, share_of_peak};
 use crate::cost_map::CostMap;
@@ -89,6 +90,14 @@ pub fn lenses<'a>(
                 let command = options.profile.then_some(PROFILE_COMMAND);
                 let title = headline(profile, training.provenance);
                 builder.add(training.first_line, title, command, training.provenance);
+            }
+        } else if let Some(entry) = entry_statement(profile, costs, index) {
+            loop_line = Some(entry.first_line);
+            if options.headline {
+                let command = options.profile.then_some(PROFILE_COMMAND);
+                let parts = [Some(headline(profile, entry.provenance)), loop_place(profile)];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                builder.add(entry.first_line, parts.join(" · "), command, entry.provenance);
             }
         }
         if options.scopes {
@@ -212,6 +221,7 @@ mod tests {
     use super::*;
     use crate::fixture::costs;
     use ridgeline_compare::fixture::TRAIN;
+    use ridgeline_profile::{FileFacts, FileId};
     use ridgeline_python::training_script;
 
     fn check(options: &LensOptions, expected: Expect) {
@@ -291,6 +301,23 @@ mod tests {
             ‹open panel› [ridgeline.openPanel]  for x, y in loader:
         "#]],
         );
+    }
+
+    #[test]
+    fn the_script_of_a_loop_in_another_file_has_the_headline() {
+        let text = "fit(model)                             #= d8 f25 b40 o20.2 a90 w9 s0\n";
+        let (mut profile, costs, index) = costs(text, None);
+        let file = FileFacts { path: "engine.py".to_owned(), ..FileFacts::default() };
+        profile.files.push(file);
+        profile.iteration.loop_line = Some((FileId(1), 12));
+        let training = TrainingScript::default();
+        let options = LensOptions { panel: true, ..LensOptions::default() };
+        let found = lenses(Some((&profile, &costs)), &index, || &training, &options);
+        expect![[r#"
+            ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB · loop at engine.py:12› [ridgeline.profile]  fit(model)
+            ‹profile› [ridgeline.profile]  fit(model)
+            ‹open panel› [ridgeline.openPanel]  fit(model)
+        "#]].assert_eq(&format_lenses(&found, &index));
     }
 
     #[test]

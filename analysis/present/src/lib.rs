@@ -8,6 +8,7 @@ pub mod compare;
 pub mod cost_map;
 pub mod devices;
 pub mod edit_gain;
+mod entry_statement;
 pub mod explained;
 pub mod failure;
 pub mod failure_json;

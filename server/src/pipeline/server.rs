@@ -21,7 +21,8 @@ use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::profiler::{
-    BoxedFuture, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+    BoxedFuture, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, Program,
+    ProgressEvent,
 };
 use crate::what_if::pairs;
 
@@ -42,6 +43,19 @@ impl Profiler for Arc<Pipeline> {
                 Ok(plan) => for_server(pipeline.run(&plan, &progress, permit.token()).await),
                 Err(outcome) => for_server(outcome),
             }
+        })
+    }
+
+    fn find_program(
+        &self,
+        request: ProfileRequest,
+    ) -> BoxedFuture<Result<Program, ProfileOutcome>> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move {
+            let request = plan_request(request)
+                .map_err(|message| ProfileOutcome::Problem { message, log: None })?;
+            let plan = pipeline.plan(request).await.map_err(for_server)?;
+            Ok(Program { command: plan.display(), launcher: plan.launched_by })
         })
     }
 

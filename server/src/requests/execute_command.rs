@@ -9,6 +9,7 @@ use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::CommandReply;
 use crate::batch::SweepEffort;
+use crate::delayed_responses::{LIMIT, Until};
 use crate::documents::texts_on_disk;
 use crate::event::Event;
 use crate::findings::FindingSet;
@@ -23,7 +24,6 @@ use crate::profiler::Profiled;
 use crate::report;
 use crate::scheduler::{Reason, WorkspaceId};
 use crate::state::GlobalState;
-use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::StudyOutcome;
 
@@ -44,7 +44,7 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
             Some(id) if params.command == command::MEASURE_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
                 state.measure_by_command(id, name);
-                Ok(None)
+                return respond(state, id, reply);
             }
             Some(id) if params.command == command::APPLY_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
@@ -63,7 +63,7 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
                     }
                     name => run(state, name, id, argument),
                 }
-                Ok(None)
+                return respond(state, id, reply);
             }
             None => {
                 let message = "No workspace folder or Python file is open.";
@@ -74,6 +74,15 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
     };
     // Sending fails if the client has cancelled.
     let _ = reply.send(answer);
+}
+
+/// Responds to a command that has started, after the question that it may lead to.
+fn respond(state: &mut GlobalState, id: WorkspaceId, reply: CommandReply) {
+    if state.workspaces[id].searches > 0 {
+        return respond_later(state, id, Until::ProgramFound, reply);
+    }
+    // Sending fails if the client has cancelled.
+    let _ = reply.send(Ok(None));
 }
 
 /// Executes a command in a workspace.
@@ -114,20 +123,25 @@ fn stop(state: &mut GlobalState, id: WorkspaceId) -> bool {
     was_busy
 }
 
-/// Stops all jobs and responds when they have ended, or after [`stopping::LIMIT`].
+/// Responds when it is time to, or after [`LIMIT`].
+fn respond_later(state: &mut GlobalState, id: WorkspaceId, until: Until, reply: CommandReply) {
+    let number = state.next_number();
+    if state.delayed_responses.wait(id, until, number, reply) {
+        let events = state.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LIMIT).await;
+            // Sending fails only after the event loop has ended.
+            let _ = events.send(Event::ResponseOverdue(number)).await;
+        });
+    }
+}
+
+/// Stops all jobs and responds when they have ended, or after [`LIMIT`].
 fn stop_by_command(state: &mut GlobalState, id: WorkspaceId, reply: CommandReply) {
     stop(state, id);
     state.send_status(id);
-    let number = state.next_number();
     // If nothing runs, the response is sent at the end of this turn.
-    if state.stopping.wait(id, number, reply) {
-        let events = state.events.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(stopping::LIMIT).await;
-            // Sending fails only after the event loop has ended.
-            let _ = events.send(Event::StopOverdue(number)).await;
-        });
-    }
+    respond_later(state, id, Until::Stopped, reply);
 }
 
 fn clear(state: &mut GlobalState, id: WorkspaceId) {

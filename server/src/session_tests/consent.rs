@@ -218,6 +218,41 @@ async fn a_script_choice_belongs_to_the_permitted_run() {
 }
 
 #[tokio::test]
+async fn nothing_is_asked_where_nothing_trains() {
+    let mut session = Session::initialized(json!({}), false).await;
+    let nothing = || ProfileOutcome::NothingToRun { message: "No training script.".to_owned() };
+    session.finds(Err(nothing()));
+    session.open_and_save().await;
+    quiet_moment(&mut session).await;
+    assert!(!session.client.has_unread("window/showMessageRequest").await);
+    // A user who asks gets an answer.
+    session.finds(Err(nothing()));
+    session.client.command("ridgeline.profile", json!([])).await.expect("done");
+    let message = session.client.notification("window/showMessage").await;
+    assert_eq!(message["message"], "No training script.");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_script_is_chosen_before_the_user_is_asked_for_trust() {
+    let mut session = Session::initialized(json!({}), false).await;
+    let choice = |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
+    let runs = vec![choice("train.py"), choice("other.py")];
+    session.finds(Err(ProfileOutcome::Choose { runs }));
+    session.open_and_save().await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
+    assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Several scripts")));
+    session.client.reply(&id, json!({"title": "other.py"})).await;
+    let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
+    let text = params["message"].as_str().expect("a message").to_owned();
+    assert!(text.starts_with("Run a few training steps of train.py in project"), "{text}");
+    assert!(!session.has_run().await);
+    session.client.reply(&id, json!({"title": "Run once"})).await;
+    assert_eq!(session.next_run().await.request.script.as_deref(), Some("other.py"));
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
 async fn once_permits_only_one_run() {
     let mut session = Session::start();
     let mut options = quiet();

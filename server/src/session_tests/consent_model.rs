@@ -27,7 +27,7 @@ use crate::lsp::client::ToClient;
 use crate::lsp::from_proto::document_id;
 use crate::outbox::Outbox;
 use crate::profiler::{
-    BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent, RunChoice,
+    BoxedFuture, ProfileOutcome, ProfileRequest, Profiler, Program, ProgressEvent, RunChoice,
 };
 use crate::requests::Request;
 use crate::state::{Client, GlobalState};
@@ -191,8 +191,6 @@ impl Profiler for Counting {
         Box::pin(async move {
             // The script is chosen before anything runs.
             if request.script.is_none() && runs.world().roll().is_multiple_of(2) {
-                let choice =
-                    |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
                 let runs = vec![choice(&script_of(&root)), choice("other.py")];
                 return ProfileOutcome::Choose { runs };
             }
@@ -202,6 +200,24 @@ impl Profiler for Counting {
             match fate {
                 1 => ProfileOutcome::Problem { message: "a problem".to_owned(), log: None },
                 _ => measured_in(&root),
+            }
+        })
+    }
+
+    fn find_program(
+        &self,
+        request: ProfileRequest,
+    ) -> BoxedFuture<Result<Program, ProfileOutcome>> {
+        let roll = self.world().roll() % 4;
+        let is_chosen = request.script.is_some();
+        Box::pin(async move {
+            match roll {
+                0 if !is_chosen => {
+                    let runs = vec![choice(&script_of(&request.root)), choice(BEFORE_TRUST)];
+                    Err(ProfileOutcome::Choose { runs })
+                }
+                1 => Err(ProfileOutcome::NothingToRun { message: "nothing".to_owned() }),
+                _ => Ok(Program::default()),
             }
         })
     }
@@ -238,6 +254,13 @@ impl Profiler for Counting {
             SweepEnd::Done
         })
     }
+}
+
+/// A choice that is offered before the user is asked for trust, so that its answer grants nothing.
+const BEFORE_TRUST: &str = "before_trust.py";
+
+fn choice(command: &str) -> RunChoice {
+    RunChoice { command: command.to_owned(), why: String::new() }
 }
 
 /// An open question, with the state when it was asked.
@@ -374,13 +397,14 @@ impl Play {
         let titles = message["params"]["actions"].to_string();
         let is_of = |root: &&PathBuf| match is_choice {
             true => titles.contains(&script_of(root)),
-            false => text.ends_with(&root.display().to_string()),
+            false => text.contains(&format!(" in {} to profile it?", name_of(root))),
         };
         let root = self.roots.iter().find(is_of).cloned();
         let Some(root) = root else { return };
         let at = usize::from(root != self.roots[0]);
         let (epoch, round, is_within_once) =
             self.consent(at, |consent| (consent.epoch, consent.round, !consent.is_allowed));
+        let is_within_once = is_within_once && !titles.contains(BEFORE_TRUST);
         let (id, outbox, session) = (message["id"].clone(), self.outbox.clone(), self.session);
         self.open.push(Open { id, outbox, at, is_choice, epoch, round, is_within_once, session });
     }
@@ -562,7 +586,11 @@ fn document(path: &Path) -> DocumentId {
 
 /// The first offered script, whose name identifies the folder.
 fn script_of(root: &Path) -> String {
-    format!("{}.py", root.file_name().unwrap_or_default().to_string_lossy())
+    format!("{}.py", name_of(root))
+}
+
+fn name_of(root: &Path) -> String {
+    root.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Plays the steps. Returns the violations and the number of started jobs.

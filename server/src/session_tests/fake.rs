@@ -26,7 +26,7 @@ use crate::machine_load::BusyReason;
 use crate::measured_rates::Target;
 use crate::profiler::{
     BoxedFuture, MeasureRequest, PendingIteration, ProfileOutcome, ProfileRequest, Profiled,
-    Profiler, ProgressEvent,
+    Profiler, Program, ProgressEvent,
 };
 use crate::server::serve;
 use crate::store::Store;
@@ -91,6 +91,8 @@ pub(super) struct Fake {
     pub probed: std::sync::Mutex<Option<(Probes, Vec<Finding>)>>,
     /// Whether the next run panics before it starts, on the event loop.
     pub panics: AtomicBool,
+    /// What the next search for a program finds, if not `train.py`.
+    pub program: std::sync::Mutex<Option<Result<Program, ProfileOutcome>>>,
     /// Another user of the machine.
     pub needed: std::sync::Mutex<Option<BusyReason>>,
     /// The number of times that operators were timed.
@@ -118,6 +120,12 @@ impl Profiler for Fake {
                 () = cancel.cancelled() => ProfileOutcome::Cancelled,
             }
         })
+    }
+
+    fn find_program(&self, _: ProfileRequest) -> BoxedFuture<Result<Program, ProfileOutcome>> {
+        let found = self.program.lock().expect("no test panics with it").take();
+        let train = Program { command: "train.py".to_owned(), launcher: None };
+        Box::pin(async { found.unwrap_or(Ok(train)) })
     }
 
     fn estimate(&self, request: EstimateRequest, permit: Permit) -> BoxedFuture<EstimateOutcome> {
@@ -280,6 +288,7 @@ impl Session {
             found: Default::default(),
             probed: Default::default(),
             panics: AtomicBool::new(false),
+            program: Default::default(),
             needed: Default::default(),
             probings: AtomicUsize::new(0),
             of_text: Default::default(),
@@ -315,6 +324,11 @@ impl Session {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
         self.client.hello(capabilities, more).await
+    }
+
+    /// Sets what the next search for a program finds.
+    pub(super) fn finds(&self, found: Result<Program, ProfileOutcome>) {
+        *self.profiler.program.lock().expect("no test panics with it") = Some(found);
     }
 
     /// The server's store.

@@ -1,13 +1,12 @@
-//! Commands that stop something. Their response waits until it has stopped, so that messages about
-//! the end are sent first. The reason is lsp-mode of Emacs, which loses what it reads in the same
-//! chunk after a response that it waits for, see
+//! Responses to commands that wait, so that messages and questions are sent first: until something
+//! has stopped, or until a question about a run is asked. The reason is lsp-mode of Emacs, which
+//! loses what it reads in the same chunk after a response that it waits for, see
 //! [`Outbox::request`](crate::outbox::Outbox::request).
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::consent::Gate;
 use crate::pool::Reply;
 use crate::scheduler::WorkspaceId;
 
@@ -16,40 +15,50 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 /// The maximum number of waiting responses. Further ones are sent immediately.
 const WAITING_LIMIT: usize = 16;
 
-/// The responses that wait until something has stopped.
+/// What a response waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The workspace's work has ended.
+    Stopped,
+    /// The program to ask about was found.
+    ProgramFound,
+}
+
+/// The responses that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Stopping {
+pub(crate) struct DelayedResponses {
     waiting: Vec<Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     id: WorkspaceId,
+    until: Until,
     number: u64,
     reply: Reply<Option<Value>>,
 }
 
-impl Stopping {
-    /// Delays a response until a workspace's work has ended. Returns false if it was sent
-    /// immediately.
+impl DelayedResponses {
+    /// Delays a response of a workspace. Returns false if it was sent immediately.
     pub(crate) fn wait(
         &mut self,
         id: WorkspaceId,
+        until: Until,
         number: u64,
         reply: Reply<Option<Value>>,
     ) -> bool {
         let has_room = self.waiting.len() < WAITING_LIMIT;
         if has_room {
-            self.waiting.push(Waiting { id, number, reply });
+            self.waiting.push(Waiting { id, until, number, reply });
         } else {
             answer(reply);
         }
         has_room
     }
 
-    /// Sends the responses of workspaces whose work has ended.
-    pub(crate) fn answer_ended(&mut self, gate: &Gate) {
-        self.answer(|waiting| !gate.is_busy(waiting.id));
+    /// Sends the responses that need not wait any longer.
+    pub(crate) fn answer_due(&mut self, is_due: impl Fn(WorkspaceId, Until) -> bool) {
+        self.answer(|waiting| is_due(waiting.id, waiting.until));
     }
 
     /// Sends a response that has waited long enough.
