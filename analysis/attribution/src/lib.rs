@@ -70,6 +70,7 @@ use steps::Steps;
 
 use crate::bottleneck::bottleneck;
 use crate::metrics::utilization::{UtilizationMetrics, measure};
+use ridgeline_base::intervals;
 use ridgeline_graph::recorded::{NoGraph, Recorded};
 use ridgeline_profile::{
     BatchSource, Coverage, Device, FileFacts, FileId, IterationCost, MAX_SAMPLES, Phase,
@@ -313,14 +314,28 @@ fn attribute_with(
     if let Ok(recorded) = &graph
         && trace.truncated_at.is_none()
     {
-        explain(&mut profile, recorded);
+        explain(&mut profile, recorded, recorded_busy_share(recording, &steps));
     }
     Ok(Attributed { profile, shares, graph })
 }
 
-/// Adds the results of the iteration's graph: device utilization and the bottleneck.
-fn explain(profile: &mut Profile, recorded: &Recorded) {
-    let UtilizationMetrics { metrics, lines, modules } = measure(recorded, profile);
+/// Returns the share of the iteration, 0 to 1, in which the trace has GPU activity. `None` for our
+/// own recordings, whose profiled iterations take longer than others, and without a GPU.
+fn recorded_busy_share(recording: &Recording, steps: &Steps) -> Option<f64> {
+    let activities = &recording.trace.activities;
+    let window = steps.median_window().filter(|_| recording.manifest.is_none())?;
+    let within = activities
+        .iter()
+        .flat_map(|activity| intervals::clipped((activity.start_ns, activity.end_ns()), &[window]));
+    let busy_ns = intervals::union_ns(within.collect()) as f64;
+    (!activities.is_empty()).then(|| (busy_ns / window.0.abs_diff(window.1).max(1) as f64).min(1.0))
+}
+
+/// Adds the results of the iteration's graph: device utilization and the bottleneck. `busy_share`
+/// is the GPU's busy share if it was recorded. In the graph, an iteration has the work that it
+/// launched, which may run later, and more than that of other iterations.
+fn explain(profile: &mut Profile, recorded: &Recorded, busy_share: Option<f64>) {
+    let UtilizationMetrics { mut metrics, lines, modules } = measure(recorded, profile);
     for ((file, line), found) in lines {
         let of_file = profile.lines.get_mut(file.0 as usize);
         let at = of_file.and_then(|costs| {
@@ -334,8 +349,14 @@ fn explain(profile: &mut Profile, recorded: &Recorded) {
     for (module, found) in profile.modules.iter_mut().zip(modules) {
         module.utilization = Some(found);
     }
-    profile.bottleneck =
-        bottleneck(recorded, profile.device.attainable_roof().as_ref()).map(Arc::new);
+    let mut found = bottleneck(recorded, profile.device.attainable_roof().as_ref());
+    if let Some(share) = busy_share.filter(|_| metrics.on_gpu) {
+        metrics.whole.busy_ns = share * metrics.iteration_ns;
+        if let Some(busy) = found.as_mut().and_then(|found| found.gpu_busy.as_mut()) {
+            *busy = share;
+        }
+    }
+    profile.bottleneck = found.map(Arc::new);
     profile.metrics = Some(Arc::new(metrics));
 }
 

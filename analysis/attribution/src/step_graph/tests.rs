@@ -255,3 +255,20 @@ fn kernels_launched_before_the_step_are_busy_time() {
     close(share, 0.8);
     assert_eq!(busy(own).0, 0.0);
 }
+
+#[test]
+fn the_busy_share_of_a_trace_is_what_it_shows() {
+    // The launched work runs half an iteration later, and exceeds the iteration.
+    let mut events = vec![kernel(7, 0, 300, 8), kernel(7, 350, 150, 9)];
+    for (number, start) in [(1, 600), (2, 1100)] {
+        events.push(call("cudaLaunchKernel", 50 * number, 10, number));
+        events.push(kernel(7, start, 450, number));
+    }
+    events.push(event("user_annotation", "ProfilerStep#1", 0, 1000, json!({})));
+    let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
+    let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
+    let profile = attribute(&Recording { trace, ..Recording::default() }).unwrap();
+    let metrics = profile.metrics.expect("metrics");
+    close(metrics.whole.busy_ns / metrics.iteration_ns, 0.85);
+    close(profile.bottleneck.expect("a bottleneck").gpu_busy.unwrap(), 0.85);
+}
