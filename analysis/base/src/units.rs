@@ -64,6 +64,15 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// Formats a number that was not measured, with three significant digits at most: `35500`.
+pub fn estimated(value: f64) -> String {
+    if !value.is_finite() || value < 1000.0 {
+        return significant(value);
+    }
+    let unit = 10_f64.powf(value.log10().floor() - 2.0);
+    significant((value / unit).round() * unit)
+}
+
 /// Formats a change from the ratio of after to before: `+4%`, `−12%`, `×15`.
 pub fn difference(ratio: f64) -> String {
     let by = ratio - 1.0;
@@ -113,5 +122,14 @@ mod tests {
         assert_eq!(percent(0.08), "8%");
         assert_eq!(percent(0.004), "0.4%");
         assert_eq!(percent(0.0001), "<0.1%");
+    }
+
+    #[test]
+    fn numbers_that_were_not_measured_have_three_digits() {
+        assert_eq!(estimated(35_499.0), "35500");
+        assert_eq!(estimated(999_999.0), "1000000");
+        assert_eq!(estimated(1234.0), "1230");
+        assert_eq!(estimated(99.4), "99.4");
+        assert_eq!(estimated(f64::INFINITY), significant(f64::INFINITY));
     }
 }

@@ -14,6 +14,9 @@ const CHEAPEST: usize = 3;
 /// Maximum length of a GPU name in a table, in characters.
 pub(super) const MAX_NAME: usize = 32;
 
+/// The heading of the column of energies.
+const ENERGY: &str = "energy";
+
 /// Formats a price: `$312`, `$12.5`, `$3.00`, `$0.31`, `$0.0042`. Cents from 10 cents to $10, two
 /// significant digits below.
 pub fn dollars(usd: f64) -> String {
@@ -108,7 +111,9 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
     let mut page = overhead(comparison).map_or_else(String::new, |said| format!("{said}\n\n"));
     page += &lay_out(&cells, style);
     page.push('\n');
-    for line in about(comparison) {
+    let has_energy = columns.iter().any(|column| column.heading == ENERGY);
+    for line in about(comparison).into_iter().chain(energy_note(comparison).filter(|_| has_energy))
+    {
         page += &style.faint(&line);
         page.push('\n');
     }
@@ -167,7 +172,7 @@ fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
     if any(|row| row.samples_per_second.is_some()) {
         columns.push(column("samples/s", 2, 11, |row| {
             row.samples_per_second
-                .map(|rate| estimated(row, units::significant(rate.value)))
+                .map(|rate| estimated(row, rate_of(row, rate.value)))
                 .unwrap_or_default()
         }));
     }
@@ -187,7 +192,7 @@ fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
         columns.push(column("price/M samples", 1, 17, |row| price(row.usd_per_million_samples)));
     }
     if any(|row| row.joules.is_some()) {
-        columns.push(column("energy", 4, 11, |row| {
+        columns.push(column(ENERGY, 4, 11, |row| {
             let mark = if row.energy_from == Some(EnergyFrom::Measured) { "" } else { "~" };
             row.joules.map(|joules| format!("{mark}{}", energy(joules.value))).unwrap_or_default()
         }));
@@ -214,9 +219,20 @@ fn price(usd: Option<Range>) -> String {
     usd.map_or_else(|| "unknown".to_owned(), |usd| format!("~{}", dollars(usd.value)))
 }
 
+fn rate_of(row: &Row, rate: f64) -> String {
+    if row.here { units::significant(rate) } else { units::estimated(rate) }
+}
+
 /// Prefixes estimates with `~`. The measured row has no mark.
 fn estimated(row: &Row, value: String) -> String {
     if row.here { value } else { format!("~{value}") }
+}
+
+/// The basis of the predicted energies, if there are any.
+fn energy_note(comparison: &Comparison) -> Option<String> {
+    let is_predicted = |row: &Row| row.energy_from == Some(EnergyFrom::Utilization);
+    let note = "Energy per iteration, from board power and predicted utilization.";
+    comparison.rows.iter().any(is_predicted).then(|| note.to_owned())
 }
 
 /// Sentences about the assumptions behind the numbers.
@@ -231,9 +247,6 @@ pub(super) fn about(comparison: &Comparison) -> Vec<String> {
         _ => "from operator costs only, because no GPU was measured".to_owned(),
     };
     let mut lines = vec![format!("~ = predicted, {basis}; {batch}. Ranges are 80% intervals.")];
-    if comparison.rows.iter().any(|row| row.energy_from == Some(EnergyFrom::Utilization)) {
-        lines.push("Energy per iteration, from board power and predicted utilization.".to_owned());
-    }
     lines.extend(comparison.notes.iter().map(|note| clean(&shorten(note, 400))));
     lines
 }
@@ -250,7 +263,7 @@ pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
     for (row, why) in chosen {
         let mut parts = vec![estimated(row, units::duration(row.time_ns.value))];
         if let Some(rate) = row.samples_per_second {
-            let rate = format!("{} samples/s", units::significant(rate.value));
+            let rate = format!("{} samples/s", rate_of(row, rate.value));
             parts.push(estimated(row, rate));
         }
         parts.extend(row.peak_share.map(|_| format!("{} of its memory", memory(row))));
@@ -390,8 +403,8 @@ mod tests {
                 T4                 ~2.1 s    1.4 s to 3.1 s      ~15.2  125% out of memory  $0.35 (2026-09-25)             ~$21  ~210 J
 
                 ~ = predicted, from operator costs only, because no GPU was measured; batch size 32. Ranges are 80% intervals.
-                Energy per iteration, from board power and predicted utilization.
                 This was a CPU run: GPU times are estimated from operator costs, assuming the same dtypes
+                Energy per iteration, from board power and predicted utilization.
             "#]],
         );
     }
@@ -407,7 +420,6 @@ mod tests {
                 T4                 ~2.1 s  125% out of memory
 
                 ~ = predicted, from operator costs only, because no GPU was measured; batch size 32. Ranges are 80% intervals.
-                Energy per iteration, from board power and predicted utilization.
                 This was a CPU run: GPU times are estimated from operator costs, assuming the same dtypes
             "#]],
         );

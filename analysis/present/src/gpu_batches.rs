@@ -49,7 +49,7 @@ fn same_everywhere(comparison: &Comparison) -> Option<String> {
     let overhead_bound = comparison.rows.iter().all(|row| row.waits_for_host);
     (all > 1 && is_same && overhead_bound).then(|| {
         let rate = first.samples_per_second.map_or_else(String::new, |rate| {
-            format!(": ~{} samples/s", units::significant(rate.value))
+            format!(": ~{} samples/s", units::estimated(rate.value))
         });
         format!(
             "With batch size {batch}, an iteration takes ~{} ({} to {}) on each of these {all} GPUs{rate}.",
@@ -73,7 +73,7 @@ fn table(batches: &GpuBatches, style: Style) -> String {
             clean(&shorten(&row.device.name, MAX_NAME)),
             format!("{}{limit}", row.batch_size),
             format!("~{}", units::duration(row.time_ns.value)),
-            format!("~{}", units::significant(row.samples_per_second.value)),
+            format!("~{}", units::estimated(row.samples_per_second.value)),
             usd.map_or_else(|| "unknown".to_owned(), |usd| format!("~{}", dollars(usd.value))),
             row.largest.map_or_else(|| "unknown".to_owned(), largest),
         ]
@@ -119,7 +119,7 @@ fn best(batches: &GpuBatches) -> Option<String> {
             row.batch_size
         )
     };
-    let rate = units::significant(fastest.samples_per_second.value);
+    let rate = units::estimated(fastest.samples_per_second.value);
     let fastest = format!("Highest throughput: {}, ~{rate} samples/s.", one(fastest));
     Some(match cheapest.and_then(|row| row.usd_per_million_samples.map(|usd| (row, usd))) {
         Some((row, usd)) => format!(
@@ -243,11 +243,11 @@ mod tests {
 
             Batch size that keeps each GPU busy
             GPU                 batch size  iteration  samples/s  price/M samples        largest that fits
-            T4                          64    ~9.0 ms      ~7111          ~$0.013  ~16400 (15000 to 18300)
-            RTX4090             512 (data)     ~12 ms     ~42667          ~$0.020  ~16400 (15000 to 18300)
-            H100-SXM5-80GB  15013 (memory)     ~10 ms   ~1501300          ~$0.040  ~16400 (15000 to 18300)
+            T4                          64    ~9.0 ms      ~7110          ~$0.013  ~16400 (15000 to 18300)
+            RTX4090             512 (data)     ~12 ms     ~42700          ~$0.020  ~16400 (15000 to 18300)
+            H100-SXM5-80GB  15013 (memory)     ~10 ms   ~1500000          ~$0.040  ~16400 (15000 to 18300)
 
-            Cheapest: T4 with batch size 64, ~$0.013 per million samples. Highest throughput: H100-SXM5-80GB with batch size 15013, ~1501300 samples/s.
+            Cheapest: T4 with batch size 64, ~$0.013 per million samples. Highest throughput: H100-SXM5-80GB with batch size 15013, ~1500000 samples/s.
 
             batch size: the smallest power of two with which the GPU takes longer than launching its kernels. Another batch size usually needs another learning rate.
             (memory): a larger batch may not fit, and this one does not keep the GPU busy.
