@@ -2,7 +2,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 
+import { find, step } from "../src/timeline/find";
 import { decode, firstAfter, longest, spanAt, type Timeline } from "../src/timeline/model";
+import { sums } from "../src/timeline/sums";
 import { visit } from "../src/timeline/visit";
 
 type Span = [track: number, depth: number, start: number, duration: number, phase?: number];
@@ -159,5 +161,59 @@ describe("drawing", () => {
         expect(drawn.some(([left, right]) => left <= start && right >= start + long)).toBe(true);
       }
     }
+  });
+});
+
+describe("searching", () => {
+  const of = decode({
+    duration_ns: 100,
+    names: ["aten::conv2d", "aten::relu", "gemm kernel"],
+    tracks: [{ name: "host", kind: "host" }, { name: "stream", kind: "stream" }],
+    spans: {
+      track: [0, 0, 0, 1],
+      depth: [0, 0, 0, 0],
+      start_ns: [0, 20, 60, 10],
+      duration_ns: [10, 10, 10, 40],
+      name: [0, 1, 0, 2],
+      file: [0, 0, 0, 0],
+      line: [1, 1, 1, 1],
+      phase: [1, 1, 1, 1],
+    },
+  })!;
+
+  it("finds names with all words, in time order", () => {
+    const found = find(of, "ATEN conv")!;
+    expect(found.spans.map((span) => of.start[span])).toEqual([0, 60]);
+    expect(found.totalNs).toBe(20);
+    expect(find(of, "  ")).toBeNull();
+    expect(find(of, "aten kernel")!.spans).toEqual([]);
+  });
+
+  it("steps through matches and around the end", () => {
+    const found = find(of, "conv")!;
+    const [first, second] = found.spans as [number, number];
+    expect(step(of, found, -1, false)).toBe(first);
+    expect(step(of, found, first, false)).toBe(second);
+    expect(step(of, found, second, false)).toBe(first);
+    expect(step(of, found, first, true)).toBe(second);
+    // From a span that does not match: the next one after it.
+    expect(step(of, found, 1, false)).toBe(second);
+    expect(step(of, find(of, "nothing")!, -1, false)).toBe(-1);
+  });
+});
+
+describe("the sums of a range", () => {
+  it("count what is inside, and nested spans once for the track", () => {
+    const of = timeline([
+      [0, 0, 0, 50],
+      [0, 1, 10, 10],
+      [0, 0, 60, 20],
+      [1, 0, 5, 5],
+    ]);
+    const found = sums(of, { start: 15, end: 70 }, 5);
+    expect(found.tracks).toEqual([{ track: 0, busyNs: 45 }]);
+    expect(found.names).toEqual([{ name: 0, track: 0, calls: 3, totalNs: 50 }]);
+    expect(sums(of, { start: 0, end: 100 }, 1)).toMatchObject({ more: 1, names: [{ track: 0, calls: 3, totalNs: 80 }] });
+    expect(sums(of, { start: 90, end: 95 }, 5)).toMatchObject({ tracks: [], names: [] });
   });
 });

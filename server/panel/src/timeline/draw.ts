@@ -6,6 +6,7 @@ import type { Labels } from "../label";
 import { phasePatterns } from "../pattern";
 import { length, type Range } from "../range";
 import type { Palette } from "../theme";
+import type { Finding } from "./find";
 import type { Timeline } from "./model";
 import { visit } from "./visit";
 import type { Paint } from "../surface";
@@ -24,6 +25,9 @@ const WORDS = 400;
 const STRIP = 4;
 /** Boxes narrower than this, in pixels, are solid. */
 const FRAMED = 5;
+
+/** Height of a tick for a match, in pixels. */
+const TICK = 5;
 
 /** Positions of rows and track names, in pixels from the top of the first track. */
 export interface Placement {
@@ -66,6 +70,10 @@ export interface Scene {
   focused: boolean;
   /** Time of the shared cursor, or null. */
   cursor: number | null;
+  /** The marked range of time, or null. */
+  marked: Range | null;
+  /** The result of a search, or null. */
+  matches: Finding | null;
 }
 
 // Boxes by colour as left, top and width. Buffers grow on demand and are reused between frames.
@@ -110,6 +118,8 @@ class Boxes {
 
 export class Painter {
   readonly #boxes: Boxes[] = [];
+  /** Boxes without a match of the search. */
+  readonly #faint = new Boxes();
   readonly #words: { text: string; x: number; y: number; ink: string }[] = [];
 
   draw(
@@ -127,6 +137,7 @@ export class Painter {
     const colours = [...palette.phase, palette.idle];
     while (this.#boxes.length < colours.length) this.#boxes.push(new Boxes());
     for (const boxes of this.#boxes) boxes.clear();
+    this.#faint.clear();
     this.#words.length = 0;
 
     context.save();
@@ -143,6 +154,8 @@ export class Painter {
         if (y + ROW >= AXIS && y <= height) this.#row(scene, row, y, width, palette, labels, context);
       }
     });
+    context.fillStyle = palette.idle;
+    this.#faint.paint(context);
     colours.forEach((colour, which) => {
       context.fillStyle = colour;
       this.#boxes[which]!.paint(context);
@@ -164,6 +177,7 @@ export class Painter {
     this.#outline(context, scene, scene.hovered, scene.hoveredRow, palette.text, 1 + thicker, width);
     this.#outline(context, scene, scene.selected, scene.selectedRow, scene.focused ? palette.focus : palette.text, 2 + thicker, width);
     context.restore();
+    this.#range(context, scene, width, height, palette);
     if (scene.cursor !== null) {
       const x = Math.round(((scene.cursor - range.start) / length(range)) * width);
       context.fillStyle = palette.quiet;
@@ -191,11 +205,40 @@ export class Painter {
       if (right - left > 3) right -= 1;
       const wide = Math.max(1, right - left);
       const phase = timeline.phase[span]!;
+      if (scene.matches !== null && scene.matches.marks[span] === 0) {
+        this.#faint.push(left, y, wide);
+        return;
+      }
       this.#boxes[idle ? palette.phase.length : phase]!.push(left, y, wide);
       if (wide < WORD || count > 1 || idle || this.#words.length >= WORDS) return;
       const text = labels.fit(context, timeline.names[timeline.name[span]!] ?? "", wide - 2 * PADDING);
       if (text !== "") this.#words.push({ text, x: left + PADDING, y: y + (palette.highContrast ? ROW - STRIP : ROW) / 2, ink: palette.phaseInk[phase]! });
     });
+  }
+
+  /** Paints the marked range, and a tick on the axis for each match: boxes of several spans hide short matches. */
+  #range(context: Paint, scene: Scene, width: number, height: number, palette: Palette): void {
+    const { timeline, range, marked, matches } = scene;
+    const scale = width / length(range);
+    const x = (time: number) => Math.round((time - range.start) * scale);
+    if (marked !== null) {
+      const left = Math.max(-2, x(marked.start));
+      const right = Math.min(width + 2, x(marked.end));
+      context.globalAlpha = 0.18;
+      context.fillStyle = palette.accent;
+      context.fillRect(left, 0, Math.max(1, right - left), height);
+      context.globalAlpha = 1;
+      context.fillRect(left, 0, 1, height);
+      context.fillRect(right, 0, 1, height);
+    }
+    context.fillStyle = palette.accent;
+    let last = -1;
+    for (const span of matches?.spans ?? []) {
+      const at = x(timeline.start[span]!);
+      if (at <= last || at < 0 || at > width) continue;
+      context.fillRect(at, AXIS - TICK, 2, TICK);
+      last = at + 1;
+    }
   }
 
   #outline(

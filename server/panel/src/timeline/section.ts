@@ -8,11 +8,16 @@ import { PHASES, type Place } from "../document";
 import { button, element, fill, write } from "../dom";
 import { count, counted, duration, percent } from "../format";
 import { phaseLegend } from "../legend";
+import { length, type Range } from "../range";
 import { ListTable, shareBar } from "../table";
 import type { Note, Tooltip } from "../tooltip";
+import { find, step, type Finding } from "./find";
+import { shareOf, sums, type NameSum } from "./sums";
 import { TimelineView } from "./view";
 
 const LONGEST_SPANS = 20;
+/** The names in the table of a marked range. */
+const NAMES = 12;
 
 export class TimelineSection {
   readonly #waiting = element("p", { class: "skeleton", role: "status" });
@@ -20,10 +25,19 @@ export class TimelineSection {
   readonly #about = element("p", { class: "keys" });
   readonly #span = element("span", { class: "quiet in-view" });
   readonly #detail = element("div", { class: "detail", role: "status", "aria-label": "Selected span" });
+  readonly #search = element("input", {
+    type: "search",
+    placeholder: "Search",
+    "aria-label": "Search the timeline",
+    spellcheck: "false",
+  });
+  readonly #matches = element("span", { class: "quiet", role: "status" });
+  readonly #marked = element("div", { class: "marked-range", role: "region", "aria-label": "Marked range", tabindex: 0, hidden: true });
   readonly #view: TimelineView;
   readonly #tracks: ListTable<Timeline["tracks"][number]>;
   readonly #longest: ListTable<number>;
   #timeline: Timeline | null = null;
+  #found: Finding | null = null;
   /** Whether its file indices match the current document. */
   #current = false;
 
@@ -52,10 +66,24 @@ export class TimelineSection {
         const place = this.#place(span);
         if (this.actions.canJump(place)) this.actions.jump(place);
       },
+      marked: (range) => {
+        this.#mark(range);
+      },
       moved: (range, whole) => {
-        const all = range.start <= whole.start && range.end >= whole.end;
+        // Zooming out again ends within rounding of the whole.
+        const all = length(range) >= (1 - 1e-9) * length(whole);
         write(this.#span, all ? `all of ${duration(whole.end)}` : `${duration(range.start)} to ${duration(range.end)}`);
       },
+    });
+    this.#search.addEventListener("input", () => {
+      this.#find();
+    });
+    this.#search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.#next(event.shiftKey);
+      else if (event.key === "Escape" && this.#search.value !== "") this.#search.value = "";
+      else return;
+      event.preventDefault();
+      if (event.key === "Escape") this.#find();
     });
     this.#tracks = new ListTable(
       "Tracks",
@@ -109,14 +137,16 @@ export class TimelineSection {
           this.#span,
         ),
         phaseLegend(),
+        element("div", { class: "search" }, this.#search, this.#matches),
       ),
       this.#view.root,
       this.#about,
       element(
         "p",
         { class: "keys", id: "timeline-keys" },
-        "Ctrl+wheel or +/−: zoom. Drag or arrow keys: pan. Home: fit. Shift+arrow keys: next span. F: zoom to selection. Enter: open the line.",
+        "Ctrl+wheel, W/S or +/−: zoom. Drag, A/D or arrow keys: pan. Home: fit. Shift+arrow keys: next span. Shift+drag: mark a range, M: the selected span, Escape: unmark. F: zoom to selection. Enter: open the line.",
       ),
+      this.#marked,
       this.#detail,
       element(
         "details",
@@ -155,6 +185,7 @@ export class TimelineSection {
     this.#shown.hidden = false;
     this.#select(-1);
     this.#view.show(timeline);
+    this.#find();
     const about = ["One profiled iteration as recorded, including profiler overhead."];
     if (timeline.simulated) about.push("The GPU is simulated: kernel and copy times come from a model.");
     if (timeline.leftOut > 0) about.push(`The shortest ${counted(timeline.leftOut, "span")} are not shown.`);
@@ -181,6 +212,72 @@ export class TimelineSection {
     this.#waiting.hidden = false;
     this.#waiting.classList.toggle("busy", busy);
     write(this.#waiting, text);
+  }
+
+  #find(): void {
+    this.#found = this.#timeline === null ? null : find(this.#timeline, this.#search.value);
+    this.#view.showMatches(this.#found);
+    this.#tellMatches();
+  }
+
+  #tellMatches(): void {
+    const found = this.#found;
+    if (found === null) {
+      write(this.#matches, "");
+      return;
+    }
+    const at = found.spans.indexOf(this.#view.selected);
+    const place = at < 0 ? "" : `${count(at + 1)} of `;
+    const total = found.spans.length > 0 ? ` · ${duration(found.totalNs)}` : "";
+    write(this.#matches, `${place}${counted(found.spans.length, "match", "matches")}${total}`);
+  }
+
+  #next(back: boolean): void {
+    if (this.#timeline === null || this.#found === null) return;
+    const span = step(this.#timeline, this.#found, this.#view.selected, back);
+    if (span < 0) return;
+    this.#view.select(span);
+    this.#select(span);
+    this.#tellMatches();
+  }
+
+  /** Shows what runs in the marked range. */
+  #mark(range: Range | null): void {
+    const timeline = this.#timeline;
+    this.#marked.hidden = range === null || timeline === null;
+    if (range === null || timeline === null) return;
+    const found = sums(timeline, range, NAMES);
+    const of = (idle: boolean) =>
+      found.tracks
+        .filter(({ track }) => timeline.tracks[track]!.kind !== "phases" && (timeline.tracks[track]!.kind === "idle") === idle)
+        .map(({ track, busyNs }) => `${timeline.tracks[track]!.name} ${duration(busyNs)} (${percent(shareOf(range, busyNs))})`)
+        .join(" · ");
+    const [busy, idle] = [of(false), of(true)];
+    const row = ({ name, track, calls, totalNs }: NameSum) =>
+      element(
+        "tr",
+        {},
+        element("td", { class: "mono name" }, timeline.names[name] ?? "(no name)"),
+        element("td", {}, timeline.tracks[track]!.name),
+        element("td", { class: "number" }, count(calls)),
+        element("td", { class: "number" }, duration(totalNs)),
+        element("td", { class: "number" }, duration(totalNs / calls)),
+      );
+    const heads = ["Span", "Track", "Calls", "Time", "Average"];
+    fill(
+      this.#marked,
+      element("p", {}, element("strong", {}, duration(range.end - range.start)), ` from ${duration(range.start)} to ${duration(range.end)}`),
+      element("p", { class: "quiet" }, [busy === "" ? "Nothing runs here." : `Busy: ${busy}.`, idle].filter(Boolean).join(" ")),
+      found.names.length === 0
+        ? null
+        : element(
+            "table",
+            {},
+            element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+            element("tbody", {}, ...found.names.map(row)),
+          ),
+      found.more > 0 ? element("p", { class: "quiet" }, `and ${counted(found.more, "more name")}`) : null,
+    );
   }
 
   #hover(span: number, event: PointerEvent | null): void {

@@ -7,6 +7,7 @@ import { length, pan, within, zoom, type Range } from "../range";
 import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import { Painter, placeRows, ROW, rowAt, type Placement } from "./draw";
+import type { Finding } from "./find";
 import { firstAfter, rowOf, spanAt, type Timeline } from "./model";
 
 /** The shortest visible range, in nanoseconds. */
@@ -20,6 +21,8 @@ export interface TimelineEvents {
   opened(span: number): void;
   /** The visible part of the axis changed. */
   moved(range: Range, whole: Range): void;
+  /** A range of time was marked, or no longer is. */
+  marked(range: Range | null): void;
 }
 
 export class TimelineView {
@@ -36,6 +39,8 @@ export class TimelineView {
   #selected = -1;
   #selectedRow = -1;
   #focused = false;
+  #marked: Range | null = null;
+  #matches: Finding | null = null;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -69,6 +74,8 @@ export class TimelineView {
     this.#placement = placeRows(timeline);
     this.#hovered = -1;
     this.#selected = -1;
+    this.#matches = null;
+    this.#mark(null);
     const height = this.#placement.height + AXIS;
     this.#room.style.height = `${height}px`;
     this.canvas.style.height = `${Math.min(TALLEST, height)}px`;
@@ -92,6 +99,16 @@ export class TimelineView {
 
   reset(): void {
     this.#look(this.#whole());
+  }
+
+  /** Shows which spans match a search. */
+  showMatches(found: Finding | null): void {
+    this.#matches = found;
+    this.#surface.invalidate();
+  }
+
+  get selected(): number {
+    return this.#selected;
   }
 
   /** Selects a span and scrolls it into view. */
@@ -148,6 +165,8 @@ export class TimelineView {
       selectedRow: this.#selectedRow,
       focused: this.#focused,
       cursor: this.cursor.on(this.#timeline.durationNs),
+      marked: this.#marked,
+      matches: this.#matches,
     };
     this.#painter.draw(context, scene, this.#surface.width, this.#surface.height, colours(), this.#labels);
   }
@@ -168,12 +187,13 @@ export class TimelineView {
 
   #listen(): void {
     const { canvas } = this;
-    let down: { x: number; range: Range } | null = null;
+    let down: { x: number; range: Range; markFrom: number | null } | null = null;
     let dragged = false;
 
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
-      down = { x: event.clientX, range: this.#range };
+      const markFrom = event.shiftKey ? this.#timeAt(this.#surface.locate(event).x) : null;
+      down = { x: event.clientX, range: this.#range, markFrom };
       dragged = false;
     });
     canvas.addEventListener("pointermove", (event) => {
@@ -188,6 +208,10 @@ export class TimelineView {
         canvas.setPointerCapture(event.pointerId);
         canvas.classList.add("dragging");
         this.#leave();
+      }
+      if (down.markFrom !== null) {
+        this.#markBetween(down.markFrom, this.#timeAt(this.#surface.locate(event).x));
+        return;
       }
       this.#look(pan(down.range, this.#whole(), (-by / Math.max(1, this.#surface.width)) * length(down.range)));
     });
@@ -261,6 +285,19 @@ export class TimelineView {
     this.events.selected(span);
   }
 
+  #mark(range: Range | null): void {
+    if (range === null && this.#marked === null) return;
+    this.#marked = range;
+    this.events.marked(range);
+    this.#surface.invalidate();
+  }
+
+  #markBetween(one: number, other: number): void {
+    const { start, end } = this.#whole();
+    const inside = (time: number) => Math.min(end, Math.max(start, time));
+    this.#mark({ start: inside(Math.min(one, other)), end: inside(Math.max(one, other)) });
+  }
+
   /** Zooms to the selected span. */
   #approach(): void {
     const timeline = this.#timeline;
@@ -275,8 +312,12 @@ export class TimelineView {
     if (event.shiftKey && event.key.startsWith("Arrow")) return this.#step(event.key);
     switch (event.key) {
       case "ArrowLeft":
+      case "a":
+        this.#look(pan(this.#range, this.#whole(), -0.15 * length(this.#range)));
+        return true;
       case "ArrowRight":
-        this.#look(pan(this.#range, this.#whole(), (event.key === "ArrowLeft" ? -0.15 : 0.15) * length(this.#range)));
+      case "d":
+        this.#look(pan(this.#range, this.#whole(), 0.15 * length(this.#range)));
         return true;
       case "ArrowUp":
       case "ArrowDown":
@@ -284,9 +325,11 @@ export class TimelineView {
         return true;
       case "+":
       case "=":
+      case "w":
         this.zoomBy(1 / 1.5);
         return true;
       case "-":
+      case "s":
         this.zoomBy(1.5);
         return true;
       case "Home":
@@ -299,9 +342,14 @@ export class TimelineView {
       case "f":
         this.#approach();
         return true;
+      case "m":
+        if (this.#timeline === null || this.#selected < 0) return false;
+        this.#markBetween(this.#timeline.start[this.#selected]!, this.#timeline.end[this.#selected]!);
+        return true;
       case "Escape":
-        if (this.#selected < 0) return false;
-        this.#stand(-1);
+        if (this.#marked !== null) this.#mark(null);
+        else if (this.#selected >= 0) this.#stand(-1);
+        else return false;
         return true;
       default:
         return false;
