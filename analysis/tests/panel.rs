@@ -422,6 +422,10 @@ fn a_hundred_thousand_operators_are_all_shown() {
     // Every operator, and one launch per four operators.
     assert_eq!(on_hosts, 125_000);
     assert!(rows.iter().all(|row| row["track"] == 0 || row["file"] == 0), "all have a line");
+    for kernel in rows.iter().filter(|row| row["track"] == 3) {
+        let launch = &rows[usize::try_from(kernel["launch"]).expect("it was launched")];
+        assert!((1..3).contains(&launch["track"]) && launch["start_ns"] <= kernel["start_ns"]);
+    }
 }
 
 #[test]

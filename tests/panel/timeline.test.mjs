@@ -1,6 +1,7 @@
 // Tests search, marked ranges and Perfetto's keys in the timeline, in Chromium.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
@@ -81,6 +82,24 @@ describe("the timeline", { skip: found.reason }, () => {
       await page.keyboard.press("m");
       assert.match(await marked(page).innerText(), /Busy: main thread/);
     }));
+
+  test("shows what a span launched, and when a kernel was launched", async () => {
+    const timeline = JSON.parse(readFileSync(join(import.meta.dirname, "../../server/panel/fixtures/timeline-gpu.json"), "utf8"));
+    const folder = await screenshotFolder();
+    await withPanel(browser, { panel: panelDocument(), timeline }, async (page) => {
+      await canvas(page).waitFor();
+      await search(page).fill("gemm");
+      await search(page).press("Enter");
+      assert.match(await detail(page).innerText(), /stream 7\s.*after its launch\s+[\d.]+ (ns|µs|ms)/s);
+      await search(page).fill("cudaLaunchKernel");
+      await search(page).press("Enter");
+      await canvas(page).press("f");
+      await canvas(page).press("s");
+      await canvas(page).press("s");
+      assert.match(await detail(page).innerText(), /launches\s+1, [\d.]+ (ns|µs|ms) on the GPU/);
+      await section(page).screenshot({ path: join(folder, "timeline-launch.png") });
+    });
+  });
 
   test("has the keys of Perfetto", () =>
     withPanel(browser, documents(), async (page) => {

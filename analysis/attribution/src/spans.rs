@@ -91,6 +91,8 @@ pub struct Span {
     pub line: Option<(FileId, u32)>,
     /// The phase that it belongs to.
     pub phase: Phase,
+    /// Index of the runtime call that it is on the host, or that launched it on the GPU.
+    pub call: Option<u32>,
 }
 
 /// Returns the spans of the iteration whose memory is shown, else of the last iteration. Returns
@@ -151,6 +153,8 @@ struct Event {
     end_ns: i64,
     name: StringId,
     context: Option<ContextId>,
+    /// See [`Span::call`].
+    call: Option<u32>,
 }
 
 impl Draft {
@@ -161,6 +165,7 @@ impl Draft {
         depth: usize,
         what: SpanKind,
         context: Option<ContextId>,
+        call: Option<u32>,
     ) {
         let (start_ns, end_ns) = (start_ns.max(self.window.0), end_ns.min(self.window.1));
         if start_ns > end_ns {
@@ -172,7 +177,7 @@ impl Draft {
         }
         let track = self.iteration.tracks.len().saturating_sub(1);
         let (line, phase) = (None, Phase::Other);
-        self.iteration.spans.push(Span { track, depth, start_ns, end_ns, what, line, phase });
+        self.iteration.spans.push(Span { track, depth, start_ns, end_ns, what, line, phase, call });
         self.contexts.push(context);
     }
 
@@ -185,7 +190,7 @@ impl Draft {
         for run in pieces.chunk_by(|a, b| a.end_ns == b.start_ns && of(a) == of(b)) {
             if let (Some(first), Some(last)) = (run.first(), run.last()) {
                 let context = Some(first.context);
-                self.add((first.start_ns, last.end_ns), 0, SpanKind::Phase, context);
+                self.add((first.start_ns, last.end_ns), 0, SpanKind::Phase, context, None);
             }
         }
     }
@@ -246,6 +251,7 @@ impl Draft {
                 end_ns: operator.end_ns(),
                 name: operator.name,
                 context: Some(contexts.of_operator(index as u32)),
+                call: None,
             });
         }
         for (index, call) in self.within(&trace.runtime_calls, thread) {
@@ -254,6 +260,7 @@ impl Draft {
                 end_ns: call.end_ns(),
                 name: call.name,
                 context: launches.contexts.get(index).copied(),
+                call: u32::try_from(index).ok(),
             });
         }
         // The sort is stable: of two equal intervals, the operator is around the call.
@@ -294,7 +301,7 @@ impl Draft {
                 None => {}
             }
             let what = SpanKind::Named(event.name);
-            self.add((event.start_ns, event.end_ns), depth, what, event.context);
+            self.add((event.start_ns, event.end_ns), depth, what, event.context, event.call);
         }
     }
 
@@ -308,7 +315,8 @@ impl Draft {
             let details = join.trace.details(activity);
             let stream = (details.device.unwrap_or(0), details.stream.unwrap_or(0));
             let context = launches.context(index);
-            let event = Event { start_ns, end_ns, name: activity.name, context };
+            let call = launches.call(index).and_then(|call| u32::try_from(call).ok());
+            let event = Event { start_ns, end_ns, name: activity.name, context, call };
             streams.entry(stream).or_default().push(event);
         }
         for (number, ((device, stream), mut events)) in streams.into_iter().enumerate() {
@@ -342,7 +350,7 @@ impl Draft {
             for (busy_from, busy_until) in intervals {
                 if idle_from < busy_from {
                     let host = longest_in(pieces, idle_from, busy_from);
-                    self.add((idle_from, busy_from), 0, SpanKind::Idle, host);
+                    self.add((idle_from, busy_from), 0, SpanKind::Idle, host, None);
                 }
                 idle_from = idle_from.max(busy_until);
             }

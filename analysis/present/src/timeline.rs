@@ -48,6 +48,8 @@ struct Columns {
     file: Vec<i64>,
     line: Vec<u32>,
     phase: Vec<u8>,
+    /// The span that launched it; -1 if there is none, or if it was left out.
+    launch: Vec<i64>,
 }
 
 /// Returns the timeline of a recording with at most `most` spans; the shortest are left out. It is
@@ -67,6 +69,8 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
     let threshold = threshold_of(&iteration.spans, most);
     let mut names = Names { recording, known: HashMap::new(), texts: Vec::new() };
     let mut equal_spans = threshold.room_for_equals;
+    // Spans of the host by their runtime call. Their tracks come before those of streams.
+    let mut launches: HashMap<u32, usize> = HashMap::new();
     for span in &iteration.spans {
         let duration_ns = since(span.start_ns, span.end_ns);
         let is_kept = duration_ns > threshold.duration_ns
@@ -74,6 +78,12 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
         if !is_kept {
             timeline.left_out += 1;
             continue;
+        }
+        let is_on_gpu = matches!(iteration.tracks.get(span.track), Some(Track::Stream { .. }));
+        let launch = span.call.and_then(|call| launches.get(&call)).filter(|_| is_on_gpu);
+        timeline.spans.launch.push(launch.map_or(-1, |at| i64::try_from(*at).unwrap_or(-1)));
+        if let Some(call) = span.call.filter(|_| !is_on_gpu) {
+            launches.insert(call, timeline.spans.track.len());
         }
         timeline.spans.push(span, duration_ns, names.index(span), &iteration);
     }

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 
 import { find, step } from "../src/timeline/find";
+import { flowsOf } from "../src/timeline/flows";
 import { decode, firstAfter, longest, spanAt, type Timeline } from "../src/timeline/model";
 import { sums } from "../src/timeline/sums";
 import { visit } from "../src/timeline/visit";
@@ -199,6 +200,40 @@ describe("searching", () => {
     // From a span that does not match: the next one after it.
     expect(step(of, found, 1, false)).toBe(second);
     expect(step(of, find(of, "nothing")!, -1, false)).toBe(-1);
+  });
+});
+
+describe("flows", () => {
+  const document = (launch: number[], start = [0, 5, 20, 50]) => decode({
+    duration_ns: 100,
+    names: ["op"],
+    tracks: [{ name: "host", kind: "host" }, { name: "stream", kind: "stream" }],
+    spans: {
+      track: [0, 0, 1, 1],
+      depth: [0, 1, 0, 0],
+      start_ns: start,
+      duration_ns: [20, 5, 10, 10],
+      name: [0, 0, 0, 0],
+      file: [0, 0, 0, 0],
+      line: [1, 1, 1, 1],
+      phase: [1, 1, 1, 1],
+      launch,
+    },
+  })!;
+
+  it("lead from a launch to its kernel, also from the operator around the launch", () => {
+    const of = document([-1, -1, 1, -1]);
+    expect(flowsOf(of, 2)).toEqual([{ from: 1, to: 2 }]);
+    expect(flowsOf(of, 1)).toEqual([{ from: 1, to: 2 }]);
+    expect(flowsOf(of, 0)).toEqual([{ from: 1, to: 2 }]);
+    expect(flowsOf(of, 3)).toEqual([]);
+    expect(flowsOf(of, -1)).toEqual([]);
+  });
+
+  it("are unknown in a document without launches, or with absurd or unsorted ones", () => {
+    expect(flowsOf(document([]), 2)).toEqual([]);
+    expect(flowsOf(document([9, -5, 1e12, Number.NaN]), 2)).toEqual([]);
+    expect(flowsOf(document([-1, -1, 1, -1], [0, 5, 60, 50]), 2)).toEqual([]);
   });
 });
 

@@ -134,6 +134,27 @@ fn a_gpu_has_tracks_for_streams_and_idle_time() {
 }
 
 #[test]
+fn a_kernel_refers_to_its_launch() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 140, 50);
+    trace.kernel("gemm", 150, 200, 100);
+    trace.leaked_kernel("gemm", 0, 30);
+    let recording = recording(trace, LOOP, 800);
+    let iteration = recorded_iteration(&recording).expect("an iteration");
+    let calls = |is_stream: bool| -> Vec<Option<u32>> {
+        let is_wanted = |span: &&Span| match iteration.tracks[span.track] {
+            Track::Stream { .. } => is_stream,
+            Track::MainThread => !is_stream,
+            _ => false,
+        };
+        iteration.spans.iter().filter(is_wanted).map(|span| span.call).collect()
+    };
+    // The operator, and the launch within it.
+    assert_eq!(calls(false), [None, Some(0)]);
+    assert_eq!(calls(true), [None, Some(0)]);
+}
+
+#[test]
 fn overlapping_kernels_get_different_depths() {
     let mut trace = TraceBuilder::new();
     trace.op("aten::linear", 140, 50);

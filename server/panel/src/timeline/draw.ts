@@ -7,7 +7,8 @@ import { phasePatterns } from "../pattern";
 import { length, type Range } from "../range";
 import type { Palette } from "../theme";
 import type { Finding } from "./find";
-import type { Timeline } from "./model";
+import type { Flow } from "./flows";
+import { rowOf, type Timeline } from "./model";
 import { visit } from "./visit";
 import type { Paint } from "../surface";
 
@@ -25,6 +26,9 @@ const WORDS = 400;
 const STRIP = 4;
 /** Boxes narrower than this, in pixels, are solid. */
 const FRAMED = 5;
+
+/** Half the width of an arrow's head, in pixels. */
+const ARROW = 3;
 
 /** Height of a tick for a match, in pixels. */
 const TICK = 5;
@@ -74,6 +78,8 @@ export interface Scene {
   marked: Range | null;
   /** The result of a search, or null. */
   matches: Finding | null;
+  /** The launches of the selected span. */
+  flows: Flow[];
 }
 
 // Boxes by colour as left, top and width. Buffers grow on demand and are reused between frames.
@@ -173,6 +179,7 @@ export class Painter {
       if (word.ink !== ink) context.fillStyle = ink = word.ink;
       context.fillText(word.text, word.x, word.y);
     }
+    this.#flows(context, scene, width, palette);
     const thicker = palette.highContrast ? 1 : 0;
     this.#outline(context, scene, scene.hovered, scene.hoveredRow, palette.text, 1 + thicker, width);
     this.#outline(context, scene, scene.selected, scene.selectedRow, scene.focused ? palette.focus : palette.text, 2 + thicker, width);
@@ -214,6 +221,31 @@ export class Painter {
       const text = labels.fit(context, timeline.names[timeline.name[span]!] ?? "", wide - 2 * PADDING);
       if (text !== "") this.#words.push({ text, x: left + PADDING, y: y + (palette.highContrast ? ROW - STRIP : ROW) / 2, ink: palette.phaseInk[phase]! });
     });
+  }
+
+  /** Paints a line with an arrow from each launch to the start of its work. */
+  #flows(context: Paint, scene: Scene, width: number, palette: Palette): void {
+    const { timeline, range, placement, scroll, flows } = scene;
+    const scale = width / length(range);
+    context.strokeStyle = palette.text;
+    context.fillStyle = palette.text;
+    context.lineWidth = 1;
+    for (const { from, to } of flows) {
+      const x = (timeline.end[from]! - range.start) * scale;
+      const endX = (timeline.start[to]! - range.start) * scale;
+      if (Math.max(x, endX) < 0 || Math.min(x, endX) > width) continue;
+      const top = (span: number) => AXIS + placement.rowTop[rowOf(timeline, span)]! - scroll;
+      const [y, endY] = [top(from) + ROW - 1, top(to)];
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(endX, endY);
+      context.stroke();
+      context.beginPath();
+      context.moveTo(endX, endY);
+      context.lineTo(endX - ARROW, endY - 2 * ARROW);
+      context.lineTo(endX + ARROW, endY - 2 * ARROW);
+      context.fill();
+    }
   }
 
   /** Paints the marked range, and a tick on the axis for each match: boxes of several spans hide short matches. */

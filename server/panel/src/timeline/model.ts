@@ -36,6 +36,8 @@ export interface Timeline {
   file: Int32Array;
   line: Int32Array;
   phase: Uint8Array;
+  /** The span that launched it; -1 if there is none. */
+  launch: Int32Array;
   size: number;
   /** The number of spans that the server left out. */
   leftOut: number;
@@ -70,6 +72,8 @@ export function decode(value: unknown): Timeline | null {
   const file = numbers(columns.file);
   const line = numbers(columns.line);
   const phase = numbers(columns.phase);
+  // Documents of an earlier version have no launches.
+  const launch = numbers(columns.launch);
   const all = Math.min(...[track, depth, begin, lasts, name, file, line, phase].map((column) => column.length));
   const tracks: Track[] = (Array.isArray(it.tracks) ? (it.tracks as unknown[]) : []).slice(0, TRACKS).map((one) => {
     const { name: called, kind } = (one ?? {}) as { name?: unknown; kind?: unknown };
@@ -110,20 +114,26 @@ export function decode(value: unknown): Timeline | null {
     file: new Int32Array(size),
     line: new Int32Array(size),
     phase: new Uint8Array(size),
+    launch: new Int32Array(size).fill(-1),
     size,
     leftOut: typeof it.left_out === "number" && it.left_out > 0 ? Math.floor(it.left_out) : 0,
     dropped: all - size,
   };
   const { start, end, reach } = timeline;
+  const placed = new Int32Array(rowOf.length).fill(-1);
   for (let at = 0; at < rowOf.length; at += 1) {
     if (rowOf[at]! < 0) continue;
     const to = next[rowOf[at]!]!++;
+    placed[at] = to;
     start[to] = begin[at]!;
     end[to] = begin[at]! + lasts[at]!;
     timeline.name[to] = name[at]!;
     timeline.file[to] = file[at]!;
     timeline.line[to] = line[at]!;
     timeline.phase[to] = phase[at]! < PHASES.length ? phase[at]! : PHASES.length - 1;
+  }
+  for (let at = 0; at < Math.min(placed.length, launch.length); at += 1) {
+    if (placed[at]! >= 0) timeline.launch[placed[at]!] = placed[launch[at]!] ?? -1;
   }
   tracks.forEach((of, index) => {
     of.firstRow = timeline.rows.length;
@@ -136,7 +146,11 @@ export function decode(value: unknown): Timeline | null {
     of.endRow = timeline.rows.length;
   });
   for (const row of timeline.rows) {
-    if (!ascending(start, row)) sortRow(timeline, row);
+    if (!ascending(start, row)) {
+      sortRow(timeline, row);
+      // The document is damaged, and launches refer to the order before.
+      timeline.launch.fill(-1);
+    }
     let far = 0;
     for (let at = row.first; at < row.end; at += 1) {
       far = Math.max(far, end[at]!);

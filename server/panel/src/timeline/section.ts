@@ -12,6 +12,7 @@ import { length, type Range } from "../range";
 import { ListTable, shareBar } from "../table";
 import type { Note, Tooltip } from "../tooltip";
 import { find, step, type Finding } from "./find";
+import { flowsOf } from "./flows";
 import { shareOf, sums, type NameSum } from "./sums";
 import { TimelineView } from "./view";
 
@@ -267,7 +268,7 @@ export class TimelineSection {
     fill(
       this.#marked,
       element("p", {}, element("strong", {}, duration(range.end - range.start)), ` from ${duration(range.start)} to ${duration(range.end)}`),
-      element("p", { class: "quiet" }, [busy === "" ? "Nothing runs here." : `Busy: ${busy}.`, idle].filter(Boolean).join(" ")),
+      element("p", { class: "quiet" }, [busy === "" ? "Idle." : `Busy: ${busy}.`, idle].filter(Boolean).join(" ")),
       found.names.length === 0
         ? null
         : element(
@@ -308,8 +309,21 @@ export class TimelineSection {
       ["start", duration(this.#timeline!.start[span]!)],
       ["phase", this.#phase(span)],
     ];
+    const flows = this.#flowFacts(span);
+    if (flows !== null) facts.push(flows);
     if (place !== null) facts.push(["line", this.actions.placeName(place)]);
     return { title: this.#name(span), about: this.#track(span), facts };
+  }
+
+  /** When a kernel was launched, or what a host span launched. */
+  #flowFacts(span: number): [string, string] | null {
+    const timeline = this.#timeline!;
+    const flows = flowsOf(timeline, span);
+    const [first] = flows;
+    if (first === undefined) return null;
+    if (first.to === span) return ["after its launch", duration(Math.max(0, timeline.start[span]! - timeline.end[first.from]!))];
+    const onGpu = flows.reduce((sum, { to }) => sum + this.#long(to), 0);
+    return ["launches", `${count(flows.length)}, ${duration(onGpu)} on the GPU`];
   }
 
   #place(span: number): Place | null {

@@ -8,6 +8,7 @@ import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import { Painter, placeRows, ROW, rowAt, type Placement } from "./draw";
 import type { Finding } from "./find";
+import { flowsOf, type Flow } from "./flows";
 import { firstAfter, rowOf, spanAt, type Timeline } from "./model";
 
 /** The shortest visible range, in nanoseconds. */
@@ -41,6 +42,7 @@ export class TimelineView {
   #focused = false;
   #marked: Range | null = null;
   #matches: Finding | null = null;
+  #flows: Flow[] = [];
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -75,6 +77,7 @@ export class TimelineView {
     this.#hovered = -1;
     this.#selected = -1;
     this.#matches = null;
+    this.#flows = [];
     this.#mark(null);
     const height = this.#placement.height + AXIS;
     this.#room.style.height = `${height}px`;
@@ -115,6 +118,7 @@ export class TimelineView {
   select(span: number): void {
     this.#selected = span;
     const timeline = this.#timeline;
+    this.#flows = timeline === null ? [] : flowsOf(timeline, span);
     if (timeline === null || span < 0) {
       this.#surface.invalidate();
       return;
@@ -167,6 +171,7 @@ export class TimelineView {
       cursor: this.cursor.on(this.#timeline.durationNs),
       marked: this.#marked,
       matches: this.#matches,
+      flows: this.#flows,
     };
     this.#painter.draw(context, scene, this.#surface.width, this.#surface.height, colours(), this.#labels);
   }
