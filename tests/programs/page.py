@@ -9,6 +9,7 @@ from typing import Any
 Row = dict[str, Any]
 OUTCOMES = {
     "at once": "works without configuration",
+    "chosen": "works without configuration: the terminal asks which of several scripts to profile",
     "by name": "works when the script is named (the folder has several, or the README names none)",
     "with arguments": "works with arguments from its README or `--help`",
     "not at all": "does not work",
@@ -76,13 +77,23 @@ def introduction(rows: list[Row], listed: int, version: str) -> str:
     ]
     runnable = len(rows) - counts["cannot"]
     if runnable:
-        bare, named = counts["at once"], counts["at once"] + counts["by name"]
+        bare = counts["at once"] + counts["chosen"]
+        named = bare + counts["by name"]
         lines += [
             "",
             f"Of the {runnable} that can run here, {bare} work with `ridgeline profile .`, and",
             f"{named} if the script is also named. The others need arguments to run",
             "without a GPU, or an argument that names the data.",
         ]
+        untrained = [
+            row["name"] for row in rows if works(row) and not last(row).get("trains", True)
+        ]
+        if untrained:
+            lines += [
+                "",
+                "Profiled in evaluation, because training did not begin within the time limit: "
+                f"{', '.join(untrained)}.",
+            ]
     if listed > len(rows):
         lines += ["", f"{listed - len(rows)} more are listed and were not tested."]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import pytest
 
 from recording import Recording, record
 from ridgeline_agent.iterations.finder import IterationFinder, Period, Verdict
+from ridgeline_agent.iterations.tracker import seconds_to_wait
 
 SETUP = """
     import torch
@@ -433,6 +434,12 @@ def test_modules_that_make_the_data_are_no_iterations() -> None:
     """,
         loop="# the loop",
     )
+
+
+def test_a_higher_time_limit_waits_longer_for_training() -> None:
+    assert seconds_to_wait(None) == seconds_to_wait(60.0) == seconds_to_wait(120.0) == 20.0
+    assert seconds_to_wait(10.0) == 4.0
+    assert seconds_to_wait(600.0) == 500.0
 
 
 def test_without_a_step_in_time_forward_passes_are_iterations() -> None:

@@ -108,7 +108,7 @@ pub(super) fn request(
     if metadata.is_dir() {
         return Ok(Request {
             workspace: path,
-            takes_likeliest: true,
+            takes_lead: Some(script_choice::least_lead()),
             overrides,
             ..Request::default()
         });

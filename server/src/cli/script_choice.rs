@@ -11,11 +11,22 @@ use tokio_util::sync::CancellationToken;
 use super::exit::Failure;
 use super::run;
 use super::terminal::Terminal;
+use crate::discover::Lead;
 use crate::pipeline::{Outcome, Pipeline, Plan, Request, first_few};
 use crate::profiler::RunChoice;
 
 /// The maximum length of an answer, in bytes.
 const MAX_ANSWER: u64 = 100;
+
+/// The lead from which the likeliest script is profiled without a question. A README often lists
+/// alternatives, so in a terminal its order does not decide.
+pub(super) fn least_lead() -> Lead {
+    if is_interactive() { Lead::Score } else { Lead::Order }
+}
+
+fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
 
 /// Plans the run.
 ///
@@ -31,7 +42,7 @@ pub(super) async fn plan(
         Err(Outcome::Choose { root, runs, trains }) => (root, runs, trains),
         result => return result.map_err(run::failure_of),
     };
-    let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let is_interactive = is_interactive();
     let chosen = if is_interactive {
         let question = question(&root, &runs, trains);
         let asked = tokio::task::spawn_blocking({

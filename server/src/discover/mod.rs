@@ -57,6 +57,17 @@ const MAX_TIME: Duration = Duration::from_secs(3);
 const FOREIGN_FOLDERS: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
+/// How far the likeliest of several programs is ahead of the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lead {
+    /// Nothing distinguishes them.
+    None,
+    /// Only their order in the READMEs, which also list alternatives.
+    Order,
+    /// It looks more like the training run.
+    Score,
+}
+
 /// The result of a search. Paths are relative to the project's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SearchResult {
@@ -68,8 +79,8 @@ pub(crate) enum SearchResult {
     Several {
         /// The candidates, likeliest first.
         candidates: Vec<Candidate>,
-        /// Whether the first is likelier than the second.
-        leads: bool,
+        /// How far the first is ahead of the second.
+        lead: Lead,
         /// Whether they train. Otherwise they only run something with PyTorch.
         trains: bool,
     },

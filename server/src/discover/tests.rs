@@ -32,12 +32,13 @@ fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str)
             None => run.display(),
         },
         SearchResult::Provider(path) => format!("provider {}", shown(&path)),
-        SearchResult::Several { candidates, leads, trains } => {
+        SearchResult::Several { candidates, lead, trains } => {
             let paths: Vec<String> = candidates.iter().map(|one| one.run.display()).collect();
-            let word = match (trains, leads) {
+            let word = match (trains, lead) {
                 (false, _) => "none trains",
-                (true, true) => "likeliest first",
-                (true, false) => "ask",
+                (true, Lead::Score) => "likeliest first",
+                (true, Lead::Order) => "in the README's order",
+                (true, Lead::None) => "ask",
             };
             format!("{word}: {}", paths.join(" "))
         }

@@ -11,6 +11,8 @@ mod environment;
 mod imports;
 mod network;
 mod processes;
+#[cfg(test)]
+mod program_tests;
 mod removed_names;
 #[cfg(test)]
 mod tests;
@@ -62,8 +64,10 @@ const RULES: &[Rule] = &[
     removed_names::old_pytorch,
     removed_names::old_gym,
     imports::missing_package,
+    imports::missing_extra,
     imports::missing_metadata,
     imports::missing_library,
+    versions::generated_protobuf,
     versions::package_version,
     versions::asserted_version,
     versions::newer_python,
@@ -90,7 +94,9 @@ const RULES: &[Rule] = &[
     data::missing_folder,
     data::missing_file,
     data::asserted_path,
+    data::exit_without_data,
     arguments::unset_option,
+    data::path_not_set,
 ];
 
 /// The input of a rule.

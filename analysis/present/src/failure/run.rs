@@ -1,5 +1,7 @@
 //! Facts about the run that failed: advice names its program, its Python and its device.
 
+use std::borrow::Cow;
+
 use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::FailureFacts;
 
@@ -119,12 +121,17 @@ impl RunFacts {
         }
     }
 
-    /// The path to pass to `ridgeline profile`.
-    pub fn path(&self) -> &str {
+    /// The path to pass to `ridgeline profile`, quoted for a shell if necessary.
+    pub fn path(&self) -> Cow<'_, str> {
         match self.program.as_str() {
-            program if program.is_empty() || program.starts_with("python -m ") => ".",
-            program => program,
+            program if program.is_empty() || program.starts_with("python -m ") => ".".into(),
+            program => quoted_for_shell(program),
         }
+    }
+
+    /// Whether the program is a notebook, which takes no arguments.
+    pub fn is_notebook(&self) -> bool {
+        self.program.ends_with(".ipynb")
     }
 
     /// The folder that the program's relative paths start at.
@@ -140,4 +147,14 @@ impl RunFacts {
         let mut parts = self.python_version.split('.').map(str::parse);
         Some((parts.next()?.ok()?, parts.next()?.ok()?))
     }
+}
+
+/// Quotes a word with characters that a shell interprets.
+fn quoted_for_shell(word: &str) -> Cow<'_, str> {
+    let is_plain =
+        |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '=' | '+' | ',');
+    if word.chars().all(is_plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', "'\\''")).into()
 }

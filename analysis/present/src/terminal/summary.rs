@@ -15,6 +15,11 @@ use ridgeline_profile::{LineCost, ModuleCost, Phase, Profile, Provenance};
 /// The maximum number of lines, of modules and of kernels in a summary.
 const MAX_ROWS: usize = 8;
 
+/// The beginning of the agent's note that the iterations are those of an evaluation.
+const NOT_TRAINING: &str = "not training: ";
+/// The maximum length of a note, in characters.
+const MAX_NOTE: usize = 400;
+
 /// Formats the headline, phases, memory, the most expensive lines and modules, and notes.
 pub fn summary(profile: &Profile, style: Style) -> String {
     let mut page = Summary { profile, style, text: String::new() };
@@ -69,6 +74,10 @@ impl Summary<'_> {
         if let Some(spread) = iteration_times::spread(profile) {
             let look = if profile.iteration.slow.is_some() { WARM } else { FAINT };
             self.line(&self.style.paint(look, &clean(&spread)));
+        }
+        // Otherwise the throughput reads as that of training.
+        for note in profile.notes.iter().filter(|note| note.starts_with(NOT_TRAINING)) {
+            self.line(&self.style.paint(WARM, &shorten(&clean(note), MAX_NOTE)));
         }
     }
 
@@ -278,8 +287,8 @@ impl Summary<'_> {
                 "  {time} of op time and {memory} of activations attributed to your code"
             ));
         }
-        for note in &self.profile.notes {
-            self.line(&format!("  {}", shorten(&clean(note), 400)));
+        for note in self.profile.notes.iter().filter(|note| !note.starts_with(NOT_TRAINING)) {
+            self.line(&format!("  {}", shorten(&clean(note), MAX_NOTE)));
         }
     }
 }

@@ -168,6 +168,17 @@ fn the_function_around_an_expensive_line_is_shown() {
     );
 }
 
+/// The throughput of an evaluation is not shown as that of training.
+#[test]
+fn an_evaluation_says_so_below_its_headline() {
+    let (mut profile, ..) = costs(TRAIN, None);
+    let note = "not training: no optimizer step within 20 s of the first forward pass";
+    profile.notes.push(note.into());
+    let text = summary(&profile, Style { color: false, width: 80 });
+    assert_eq!(text.lines().nth(3), Some(note), "{text}");
+    assert_eq!(text.matches("not training").count(), 1, "{text}");
+}
+
 #[test]
 fn a_summary() {
     let (mut profile, ..) = costs(TRAIN, None);

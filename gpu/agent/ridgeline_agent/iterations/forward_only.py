@@ -54,7 +54,8 @@ class ForwardOnly:
         if waited is not None:
             return (
                 f"not training: no optimizer step within {waited:g} s of the first forward pass, "
-                f"so an iteration is {count}"
+                f"so an iteration is {count}. A higher time limit (`--seconds`) waits longer for "
+                "training"
             )
         return f"forward only: the program runs no backward pass, so an iteration is {count}"
 

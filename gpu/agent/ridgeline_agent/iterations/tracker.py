@@ -28,10 +28,19 @@ from .signals import Signals
 MAX_RESTARTS = 10
 
 # The time to wait for a training step from the first module call, and its maximum share of the time
-# limit. A validation before training may be slow.
+# limit. A validation before training may be slow. A higher time limit leaves it more time, except
+# what the measurement needs.
 _SECONDS_TO_WAIT = 20.0
 _SHARE_TO_WAIT = 0.4
+_SECONDS_TO_MEASURE = 100.0
 _TRAINING_CODE = re.compile(rb"\.backward\s*\(")
+
+
+def seconds_to_wait(limit: float | None) -> float:
+    """How long module calls alone do not determine the iterations, with this time limit."""
+    if limit is None:
+        return _SECONDS_TO_WAIT
+    return max(min(_SECONDS_TO_WAIT, limit * _SHARE_TO_WAIT), limit - _SECONDS_TO_MEASURE)
 
 
 class IterationTracker:
@@ -65,10 +74,7 @@ class IterationTracker:
         self.iterations: tuple[Callable[..., Any], ...] = ()
         self.boundaries = 0
         self.restarts = 0
-        limit = spec.limits.seconds
-        self._seconds_to_wait = _SECONDS_TO_WAIT
-        if limit is not None:
-            self._seconds_to_wait = min(_SECONDS_TO_WAIT, limit * _SHARE_TO_WAIT)
+        self._seconds_to_wait = seconds_to_wait(spec.limits.seconds)
         self._first_call_ns: int | None = None
 
     @property

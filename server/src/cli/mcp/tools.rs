@@ -31,6 +31,7 @@ use super::arguments::{
 use super::consent::{Consent, ConsentError, Reply};
 use super::progress;
 use crate::config::DeviceChoice;
+use crate::discover::Lead;
 use crate::documents::real_path;
 use crate::findings;
 use crate::findings::{FindingSet, in_text};
@@ -409,7 +410,7 @@ fn request(target: &Target, arguments: &[String], device: Option<DeviceChoice>) 
     Request {
         workspace: target.root.clone(),
         script: target.file.clone(),
-        takes_likeliest: target.file.is_none(),
+        takes_lead: target.file.is_none().then_some(Lead::Order),
         overrides: Overrides { arguments, device, ..Overrides::default() },
         ..Request::default()
     }

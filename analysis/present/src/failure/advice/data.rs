@@ -189,6 +189,81 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     failed.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
 }
 
+/// A path is `None`, and the program declares an option for its data that was not passed.
+pub(super) fn path_not_set(failed: &Failed) -> Option<Advice> {
+    let is_path = failed.is(&["TypeError"])
+        && failed.message_contains(&["os.PathLike"])
+        && failed.message_contains(&["NoneType"]);
+    let given = given_options(&failed.run.arguments);
+    let mut unset = failed.run.options.iter().filter(|option| {
+        option.name.starts_with('-')
+            && option.default.is_none()
+            && names_data_folder(&option.name)
+            && !given.iter().any(|(name, _)| *name == option.name)
+    });
+    let option = unset.next().filter(|_| is_path)?;
+    let how = failed.run.with_arguments(failed.reader, &format!("{} PATH", option.name));
+    failed.because(
+        "missing-argument",
+        format!(
+            "A path is not set, and neither is the program's option {}. {how}.{}",
+            quoted(&option.name),
+            super::arguments::known_commands(failed)
+        ),
+    )
+}
+
+/// The program looks for its data itself, reports that it is missing, and exits:
+/// `sys.exit("Training data not found. Run prepare.py first.")`.
+pub(super) fn exit_without_data(failed: &Failed) -> Option<Advice> {
+    if !failed.is_exit() || failed.run.error.exit_code == Some(0) {
+        return None;
+    }
+    let message = failed.failure.message.split_once("exited with the message: ");
+    let last = || failed.run.output.iter().rev().map(String::as_str);
+    // The reason may be printed before `sys.exit(1)`, with a hint after it.
+    const LOOKED_AT: usize = 3;
+    let reason = match message {
+        Some((_, text)) => text.lines().find(|line| says_data_is_missing(line)),
+        None => last().take(LOOKED_AT).find(|line| says_data_is_missing(line)),
+    }?;
+    let instead = match option_of(failed, reason.split_whitespace().last().unwrap_or_default()) {
+        Some(option) => with_option(failed, option),
+        None if failed.run.options.is_empty() => how_to_provide_data(failed),
+        None => "Put the data there.".to_owned(),
+    };
+    failed.because(
+        "missing-file",
+        format!(
+            "The program checks for its data, did not find it, and exits. Relative paths start at \
+            {}. {instead}{}",
+            failed.run.looked_up_from(),
+            super::arguments::known_commands(failed)
+        ),
+    )
+}
+
+/// Whether a line of output reports missing data.
+fn says_data_is_missing(line: &str) -> bool {
+    const ABSENT: [&str; 9] = [
+        "not found",
+        "not find",
+        "n't find",
+        "cannot find",
+        "not exist",
+        "n't exist",
+        "no such file",
+        "missing",
+        "no data",
+    ];
+    const DATA: [&str; 9] =
+        ["data", "corpus", "file", "folder", "directory", "images", "checkpoint", "csv", "weights"];
+    let line = line.to_lowercase();
+    let mut words = line.split(|c: char| !c.is_alphanumeric());
+    ABSENT.iter().any(|text| line.contains(text))
+        && words.any(|word| DATA.iter().any(|data| word.starts_with(data)))
+}
+
 /// The program asserts that a path exists.
 pub(super) fn asserted_path(failed: &Failed) -> Option<Advice> {
     let source = failed.run.source.as_str();
@@ -299,6 +374,9 @@ fn with_option(failed: &Failed, option: &str) -> String {
 }
 
 fn how_to_provide_data(failed: &Failed) -> String {
+    if failed.run.is_notebook() {
+        return "Put the data there, or change the path in the notebook.".to_owned();
+    }
     let how = failed.run.with_arguments(failed.reader, "--data PATH");
     format!("Put the data there, or pass another path if the program has an option for it. {how}.")
 }

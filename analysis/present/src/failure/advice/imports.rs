@@ -155,6 +155,49 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// An environment of Gym or Gymnasium needs packages that are not installed, and the message says
+/// which: `Box2D is not installed, run `pip install gym[box2d]``.
+pub(super) fn missing_extra(failed: &Failed) -> Option<Advice> {
+    if !failed.is(&["DependencyNotInstalled"]) {
+        return None;
+    }
+    let mut packages: Vec<&str> = Vec::new();
+    for rest in failed.failure.message.split("pip install ").skip(1) {
+        let end = rest.find(['`', '\n', ')']).unwrap_or(rest.len());
+        let named =
+            rest[..end].split_whitespace().map(|word| word.trim_matches(['\'', '"', '.', ',']));
+        // Words after the packages belong to the sentence.
+        for name in named.take_while(|name| is_requirement(name)) {
+            if !packages.contains(&name) {
+                packages.push(name);
+            }
+        }
+    }
+    let python = &failed.run.python;
+    let install = match packages.is_empty() {
+        true => "Install it in the environment of ".to_owned() + python,
+        false => {
+            let all: Vec<String> = packages.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("Install it: `{python} -m pip install {}`", all.join(" "))
+        }
+    };
+    failed.because(
+        "missing-package",
+        format!(
+            "This Gym environment needs a package that is not installed. {install}. Or choose \
+            another environment, such as `CartPole-v1`."
+        ),
+    )
+}
+
+/// Whether a word can be what pip installs: `gymnasium[box2d]`, `swig`, `mujoco>=2.1`.
+fn is_requirement(word: &str) -> bool {
+    let is_sentence =
+        ["to", "and", "or", "followed", "by", "then", "if", "for", "in"].contains(&word);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.[],<>=!~".contains(c);
+    !word.is_empty() && !word.starts_with('-') && !is_sentence && word.chars().all(is_part)
+}
+
 /// The program asks for the version of a package that is not installed, such as the project itself.
 pub(super) fn missing_metadata(failed: &Failed) -> Option<Advice> {
     let message = failed.failure.message.as_str();

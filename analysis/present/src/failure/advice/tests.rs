@@ -6,7 +6,7 @@ use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::{ModuleFacts, RaisedIn};
 
 /// A failure of `train.py`, with typical facts about the run.
-fn failure(error_type: &str, message: &str) -> RunFailure {
+pub(super) fn failure(error_type: &str, message: &str) -> RunFailure {
     RunFailure {
         error_type: error_type.into(),
         message: message.into(),
@@ -32,7 +32,7 @@ fn check(error_type: &str, message: &str, expected: &str) {
 /// Checks the cause (empty for no advice) and the form of the text, and returns the text for the
 /// terminal.
 #[track_caller]
-fn checked_advice(failure: &RunFailure, expected: &str) -> String {
+pub(super) fn checked_advice(failure: &RunFailure, expected: &str) -> String {
     let mut text = String::new();
     for reader in [Reader::Terminal, Reader::Editor] {
         let found = advice(failure, reader);

@@ -27,6 +27,25 @@ pub(super) fn numpy_binary(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// Code that an older protobuf compiler generated, in the program or in one of its packages.
+pub(super) fn generated_protobuf(failed: &Failed) -> Option<Advice> {
+    let texts =
+        ["Descriptors cannot be created directly", "Descriptors cannot not be created directly"];
+    if !failed.is(&["TypeError"]) || !failed.message_contains(&texts) {
+        return None;
+    }
+    let python = &failed.run.python;
+    let how =
+        failed.run.with_variable(failed.reader, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python");
+    failed.because(
+        "package-version",
+        format!(
+            "A package contains code that was generated for protobuf 3. Install that version: \
+            `{python} -m pip install \"protobuf<3.21\"`. Or keep yours and set {how}, which is slower."
+        ),
+    )
+}
+
 /// The installed version of a package lacks a name.
 pub(super) fn package_version(failed: &Failed) -> Option<Advice> {
     let module = failed.run.error.module.as_ref()?;

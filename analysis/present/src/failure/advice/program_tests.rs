@@ -1,0 +1,122 @@
+//! Causes that programs and their packages report in their own words.
+
+use super::tests::{checked_advice, failure};
+use super::*;
+use ridgeline_python::DeclaredOption;
+
+/// A program that exits with a code or a message, after its last lines of output.
+fn exit(message: &str, output: &[&str]) -> RunFailure {
+    let mut failure = failure("SystemExit", message);
+    failure.kind = "exit".into();
+    failure.run.error.exit_code = Some(1);
+    failure.run.output = output.iter().map(|line| (*line).to_owned()).collect();
+    failure
+}
+
+#[test]
+fn programs_that_exit_without_their_data() {
+    let message = "the program exited with the message: ";
+    let text = checked_advice(
+        &exit(&format!("{message}training data not found: data/train.bin"), &[]),
+        "missing-file",
+    );
+    assert!(text.contains("Put the data there"), "{text}");
+    let code = "the program exited with code 1";
+    checked_advice(
+        &exit(code, &["Dataset missing at ./corpus", "Run prepare.py first."]),
+        "missing-file",
+    );
+    checked_advice(&exit(code, &["The folder images/ doesn't exist"]), "missing-file");
+    let mut with_command = exit(code, &["Could not find the dataset"]);
+    with_command.run.commands = vec!["README.md:3: python prepare.py".into()];
+    let text = checked_advice(&with_command, "missing-file");
+    assert!(text.ends_with("README.md:3 has `python prepare.py`."), "{text}");
+    // Other reasons, and a line that only mentions data.
+    checked_advice(&exit(&format!("{message}the loss is not finite"), &[]), "");
+    checked_advice(&exit(code, &["Loaded 3 files", "giving up"]), "");
+    checked_advice(&exit(code, &["metadata was not found interesting"]), "");
+    let mut success = exit("the program exited with code 0", &["validation data not found"]);
+    success.run.error.exit_code = Some(0);
+    checked_advice(&success, "");
+}
+
+#[test]
+fn environments_that_need_packages() {
+    let text = checked_advice(
+        &failure(
+            "gymnasium.error.DependencyNotInstalled",
+            "Box2D is not installed, you can install it by run `pip install swig` followed by `pip install \"gymnasium[box2d]\"`",
+        ),
+        "missing-package",
+    );
+    assert!(
+        text.contains("`.venv/bin/python -m pip install \"swig\" \"gymnasium[box2d]\"`"),
+        "{text}"
+    );
+    let text = checked_advice(
+        &failure(
+            "gym.error.DependencyNotInstalled",
+            "pygame is not installed, run `pip install gym[classic_control]`",
+        ),
+        "missing-package",
+    );
+    assert!(text.contains("pip install \"gym[classic_control]\"`"), "{text}");
+    let text = checked_advice(
+        &failure("gym.error.DependencyNotInstalled", "MuJoCo is not installed"),
+        "missing-package",
+    );
+    assert!(text.contains("Install it in the environment of .venv/bin/python."), "{text}");
+}
+
+#[test]
+fn code_of_another_protobuf() {
+    let text = checked_advice(
+        &failure(
+            "TypeError",
+            "Descriptors cannot be created directly.\nIf this call came from a _pb2.py file, your generated code is out of date and must be regenerated with protoc >= 3.19.0.",
+        ),
+        "package-version",
+    );
+    assert!(text.contains("protobuf<3.21"), "{text}");
+    checked_advice(&failure("TypeError", "Descriptors are sorted"), "");
+}
+
+/// A notebook takes no arguments.
+#[test]
+fn missing_data_of_a_notebook() {
+    let mut notebook =
+        failure("FileNotFoundError", "[Errno 2] No such file or directory: 'data/x.csv'");
+    notebook.run.error.file = Some("data/x.csv".into());
+    notebook.run.program = "analysis.ipynb".into();
+    let text = checked_advice(&notebook, "missing-file");
+    assert!(text.ends_with("or change the path in the notebook."), "{text}");
+}
+
+#[test]
+fn paths_are_quoted_for_the_shell() {
+    let mut missing =
+        failure("FileNotFoundError", "[Errno 2] No such file or directory: 'data/x.csv'");
+    missing.run.error.file = Some("data/x.csv".into());
+    missing.run.program = "my project/it's.py".into();
+    let text = checked_advice(&missing, "missing-file");
+    assert!(text.contains("`ridgeline profile 'my project/it'\\''s.py' -- --data PATH`"), "{text}");
+}
+
+#[test]
+fn paths_of_an_option_without_a_value() {
+    let option = |name: &str, default: Option<&str>| DeclaredOption {
+        name: name.into(),
+        default: default.map(str::to_owned),
+        ..DeclaredOption::default()
+    };
+    let mut unset = failure(
+        "TypeError",
+        "stat: path should be string, bytes, os.PathLike or integer, not NoneType",
+    );
+    checked_advice(&unset, "");
+    unset.run.options = vec![option("data", None), option("--data-dir", None)];
+    let text = checked_advice(&unset, "missing-argument");
+    assert!(text.contains("`ridgeline profile train.py -- --data-dir PATH`"), "{text}");
+    unset.run.arguments = vec!["--data-dir".into(), "images".into()];
+    checked_advice(&unset, "");
+}
