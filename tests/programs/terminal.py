@@ -16,7 +16,7 @@ from pathlib import Path
 
 LIMIT_S = 300
 ROWS, COLUMNS = 60, 200
-QUESTION = re.compile(r"Which one should be profiled\? \[1-\d+\] $")
+QUESTION = re.compile(r"Which one should be profiled\? \[1-\d+(, Enter for 1)?\] $")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

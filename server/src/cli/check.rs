@@ -19,7 +19,7 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{compare, output_file, profile, run, run_findings};
 use crate::config::{self, Config, Launcher, Milliseconds, Percent, Size};
-use crate::discover::{Lead, project_root};
+use crate::discover::project_root;
 use crate::pipeline::{self, Pipeline};
 use crate::profiler::Profiled;
 use crate::store::Store;
@@ -103,8 +103,8 @@ fn of_program(
     judge: impl Fn(&Profiled, FindingsResult) -> Check,
 ) -> Result<(Check, Profiled), Failure> {
     let mut request = profile::request(args.path.as_deref(), args.batch_size, &args.run)?;
-    // A check asks nothing, in a terminal either.
-    request.takes_lead = request.takes_lead.map(|_| Lead::Order);
+    // A check asks nothing.
+    request.takes_likeliest = true;
     request.overrides.launcher = launcher;
     request.overrides.min_iterations = DEFAULT_ITERATIONS;
     let pipeline = Pipeline::new(store.clone());

@@ -108,7 +108,8 @@ pub(super) fn request(
     if metadata.is_dir() {
         return Ok(Request {
             workspace: path,
-            takes_lead: Some(script_choice::least_lead()),
+            // In a terminal, the user is asked if none leads clearly.
+            takes_likeliest: !script_choice::is_interactive(),
             overrides,
             ..Request::default()
         });

@@ -1,8 +1,8 @@
-//! Plans a run of a project in which several scripts may be the training script, and none is
-//! likelier than the others. In a terminal, the user chooses one, and the choice is remembered.
-//! Elsewhere, the first one is taken, with a note, if they train.
+//! Plans a run of a project in which several scripts may be the training script, and none leads
+//! clearly. In a terminal, the user chooses one, and the choice is remembered. Elsewhere, the first
+//! one is taken, with a note, if they train.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
 use ridgeline_analysis::base::printable::printable;
@@ -11,20 +11,14 @@ use tokio_util::sync::CancellationToken;
 use super::exit::Failure;
 use super::run;
 use super::terminal::Terminal;
-use crate::discover::Lead;
 use crate::pipeline::{Outcome, Pipeline, Plan, Request, first_few};
 use crate::profiler::RunChoice;
 
 /// The maximum length of an answer, in bytes.
 const MAX_ANSWER: u64 = 100;
 
-/// The lead from which the likeliest script is profiled without a question. A README often lists
-/// alternatives, so in a terminal its order does not decide.
-pub(super) fn least_lead() -> Lead {
-    if is_interactive() { Lead::Score } else { Lead::Order }
-}
-
-fn is_interactive() -> bool {
+/// Whether there is a terminal to ask in.
+pub(super) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
@@ -47,7 +41,7 @@ pub(super) async fn plan(
         let question = question(&root, &runs, trains);
         let asked = tokio::task::spawn_blocking({
             let count = runs.len();
-            move || ask(&question, count)
+            move || ask(&mut io::stdin().lock(), &question, count, trains)
         });
         tokio::select! {
             () = cancel.cancelled() => return Err(Failure::interrupted()),
@@ -102,24 +96,45 @@ fn question(root: &Path, runs: &[RunChoice], trains: bool) -> String {
     text
 }
 
-/// Asks until the answer is one of `count` numbers, and returns it counted from 0. Returns `None`
-/// if input ends.
-fn ask(question: &str, count: usize) -> Option<usize> {
+/// Asks until the answer is one of `count` numbers, and returns it counted from 0. Enter takes the
+/// first one, the likeliest, if it trains. Returns `None` if input ends.
+fn ask(input: &mut impl BufRead, question: &str, count: usize, has_default: bool) -> Option<usize> {
     let mut out = io::stderr().lock();
     // A closed standard error is ignored.
     let _ = write!(out, "{question}");
+    let default = if has_default { ", Enter for 1" } else { "" };
     loop {
-        let _ =
-            write!(out, "Which one should be profiled? [1-{count}] ").and_then(|()| out.flush());
+        let _ = write!(out, "Which one should be profiled? [1-{count}{default}] ")
+            .and_then(|()| out.flush());
         let mut answer = String::new();
-        let read = io::stdin().lock().take(MAX_ANSWER).read_line(&mut answer).ok()?;
+        let read = input.by_ref().take(MAX_ANSWER).read_line(&mut answer).ok()?;
         if read == 0 {
             return None;
+        }
+        if has_default && answer.trim().is_empty() {
+            return Some(0);
         }
         if let Ok(number @ 1..) = answer.trim().parse::<usize>()
             && number <= count
         {
             return Some(number - 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(input: &str, has_default: bool) -> Option<usize> {
+        ask(&mut input.as_bytes(), "", 3, has_default)
+    }
+
+    #[test]
+    fn enter_takes_the_likeliest_of_scripts_that_train() {
+        assert_eq!(answered("\n", true), Some(0));
+        assert_eq!(answered("\n2\n", false), Some(1));
+        assert_eq!(answered("4\n0\nx\n3\n", true), Some(2));
+        assert_eq!(answered("", true), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Chooses the training run among the programs of a project.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
 use super::commands::{Described, Kind, wants_cpu};
 use super::imports::importers;
 use super::run::Run;
-use super::{Candidate, Files, Lead, SearchResult};
+use super::{Candidate, Files, SearchResult};
 
 /// The score difference from which the best candidate is chosen without asking the user.
 const CLEAR_LEAD: i32 = 4;
@@ -96,7 +96,7 @@ pub(super) fn choose(
         [only] => return SearchResult::Provider((*only).to_owned()),
         providers => {
             let candidates = candidates(&assessed, providers, files, described);
-            return SearchResult::Several { candidates, lead: Lead::None, trains: true };
+            return SearchResult::Several { candidates, leads: false, trains: true };
         }
     }
     let that = |holds: fn(&Assessment) -> bool| -> Vec<&Path> {
@@ -224,19 +224,12 @@ fn several(
     described: &[Described],
     trains: bool,
 ) -> SearchResult {
-    let lead = match ranked {
-        [first, second, ..] => {
-            let (first, second) = (rank(assessed, first), rank(assessed, second));
-            match (first.0.cmp(&second.0), first.1.cmp(&second.1)) {
-                (Ordering::Less, _) => Lead::Score,
-                (Ordering::Equal, Ordering::Less) => Lead::Order,
-                _ => Lead::None,
-            }
-        }
-        _ => Lead::Score,
+    let leads = match ranked {
+        [first, second, ..] => rank(assessed, first) < rank(assessed, second),
+        _ => true,
     };
     let candidates = candidates(assessed, ranked, files, described);
-    SearchResult::Several { candidates, lead, trains }
+    SearchResult::Several { candidates, leads, trains }
 }
 
 fn candidates(
@@ -387,10 +380,11 @@ fn by_name(path: &Path) -> i32 {
         "visual",
         "plot",
         "demo",
-        "distributed",
-        "multi_gpu",
-        "multigpu",
     ]) {
+        points -= 4;
+    }
+    // Also among demos, these need more than others.
+    if has(&["distributed", "multi_gpu", "multigpu"]) {
         points -= 4;
     }
     let aside = [

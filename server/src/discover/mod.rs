@@ -57,17 +57,6 @@ const MAX_TIME: Duration = Duration::from_secs(3);
 const FOREIGN_FOLDERS: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
-/// How far the likeliest of several programs is ahead of the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lead {
-    /// Nothing distinguishes them.
-    None,
-    /// Only their order in the READMEs, which also list alternatives.
-    Order,
-    /// It looks more like the training run.
-    Score,
-}
-
 /// The result of a search. Paths are relative to the project's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SearchResult {
@@ -79,8 +68,8 @@ pub(crate) enum SearchResult {
     Several {
         /// The candidates, likeliest first.
         candidates: Vec<Candidate>,
-        /// How far the first is ahead of the second.
-        lead: Lead,
+        /// Whether the first is likelier than the second.
+        leads: bool,
         /// Whether they train. Otherwise they only run something with PyTorch.
         trains: bool,
     },

@@ -32,13 +32,12 @@ fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str)
             None => run.display(),
         },
         SearchResult::Provider(path) => format!("provider {}", shown(&path)),
-        SearchResult::Several { candidates, lead, trains } => {
+        SearchResult::Several { candidates, leads, trains } => {
             let paths: Vec<String> = candidates.iter().map(|one| one.run.display()).collect();
-            let word = match (trains, lead) {
+            let word = match (trains, leads) {
                 (false, _) => "none trains",
-                (true, Lead::Score) => "likeliest first",
-                (true, Lead::Order) => "in the README's order",
-                (true, Lead::None) => "ask",
+                (true, true) => "likeliest first",
+                (true, false) => "ask",
             };
             format!("{word}: {}", paths.join(" "))
         }
@@ -738,4 +737,11 @@ fn scripts_and_modules() {
     // A folder whose name is not an identifier.
     let files = [("my-code/train.py", relative), ("my-code/model.py", MODEL)];
     check_started(&files, "my-code/train.py", "script");
+}
+
+/// Among demos, one for several GPUs is not the first.
+#[test]
+fn demos_for_several_gpus_come_last() {
+    let loops = format!("{TRAINS}# a loop\n");
+    check(&[("demo_multi_gpu.py", &loops), ("demo_model.py", &loops)], "", "", "demo_model.py");
 }

@@ -14,7 +14,7 @@ use super::outcome::{Outcome, Problem, ProblemKind};
 use super::program::{ChosenProgram, check_is_script, choose, inside};
 use crate::batch::Sources;
 use crate::config::{self, Config, DeviceChoice, Loaded, SideEffects};
-use crate::discover::{Discovery, Lead, project_root, with_arguments};
+use crate::discover::{Discovery, project_root, with_arguments};
 use crate::documents::real_path;
 use crate::store::Store;
 
@@ -39,8 +39,8 @@ pub(crate) struct Request {
     /// The choice that the user made earlier among several programs. Without it, the stored one is
     /// used.
     pub remembered: Option<String>,
-    /// If there are several programs, run the likeliest one without asking from this lead on.
-    pub takes_lead: Option<Lead>,
+    /// If there are several programs, run the likeliest one, because there is nobody to ask.
+    pub takes_likeliest: bool,
     /// The interpreter set in the editor.
     pub editor_python: Option<PathBuf>,
     /// The user's settings for this run, which override the configuration.

@@ -166,10 +166,11 @@ pub(super) fn choose(
     match discovery.find(root, changed, remembered.as_deref()) {
         SearchResult::Run(run) => Ok(ChosenProgram::found(root, run)),
         SearchResult::Provider(path) => Ok(ChosenProgram::provider(root.join(path))),
-        SearchResult::Several { candidates, lead, trains } => {
+        SearchResult::Several { candidates, leads, trains } => {
             if let [first, others @ ..] = candidates.as_slice()
+                && leads
                 && trains
-                && request.takes_lead.is_some_and(|least| lead >= least)
+                && request.takes_likeliest
             {
                 let mut chosen = ChosenProgram::found(root, first.run.clone());
                 chosen.notes.push(likeliest(&first.run, others));

@@ -222,7 +222,7 @@ pub(super) fn plan_request(request: ProfileRequest) -> Result<Request, String> {
         script: None,
         command: None,
         remembered: request.script,
-        takes_lead: None,
+        takes_likeliest: false,
         editor_python: request.interpreter,
         overrides: Overrides {
             device,

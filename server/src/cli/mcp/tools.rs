@@ -31,7 +31,6 @@ use super::arguments::{
 use super::consent::{Consent, ConsentError, Reply};
 use super::progress;
 use crate::config::DeviceChoice;
-use crate::discover::Lead;
 use crate::documents::real_path;
 use crate::findings;
 use crate::findings::{FindingSet, in_text};
@@ -410,7 +409,7 @@ fn request(target: &Target, arguments: &[String], device: Option<DeviceChoice>) 
     Request {
         workspace: target.root.clone(),
         script: target.file.clone(),
-        takes_lead: target.file.is_none().then_some(Lead::Order),
+        takes_likeliest: target.file.is_none(),
         overrides: Overrides { arguments, device, ..Overrides::default() },
         ..Request::default()
     }
