@@ -107,7 +107,6 @@ fn paths_of_an_option_without_a_value() {
     let option = |name: &str, default: Option<&str>| DeclaredOption {
         name: name.into(),
         default: default.map(str::to_owned),
-        ..DeclaredOption::default()
     };
     let mut unset = failure(
         "TypeError",
