@@ -137,7 +137,7 @@ pub fn workers_on(cores: Option<u32>) -> u32 {
 /// The CPU cores, and how the computation uses them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
-    /// Cores of the machine.
+    /// Cores of the machine for each process that trains.
     pub all: f64,
     /// Cores that the computation uses on average, without data loading.
     pub computing: f64,
@@ -149,7 +149,8 @@ impl Cores {
     /// Reads the cores from a recording. Returns `None` if the number of cores was not recorded.
     pub fn new(graph: &Graph, facts: &Facts<'_>) -> Option<Cores> {
         let manifest = facts.manifest?;
-        let all = f64::from(manifest.machine.as_ref()?.cores?.max(1));
+        let processes = f64::from(manifest.child_processes.unwrap_or(1).max(1));
+        let all = (f64::from(manifest.machine.as_ref()?.cores?) / processes).max(1.0);
         let threads = if facts.is_gpu() { 1 } else { manifest.device.threads.unwrap_or(1) };
         let threads = f64::from(threads.max(1)).min(all);
         let (mut busy, mut time) = (0.0, 0.0);

@@ -54,7 +54,8 @@ impl Optimization for LoaderWorkers {
         }
         let s = if count == 1 { "" } else { "s" };
         effect.notes.push(match cores {
-            Some(cores) => format!("{count} worker{s} on {:.0} cores", cores.all),
+            Some(Cores { all, .. }) if all < 1.5 => format!("{count} worker{s} on 1 core"),
+            Some(Cores { all, .. }) => format!("{count} worker{s} on {all:.0} cores"),
             None => format!("{count} worker{s}, assuming idle cores"),
         });
         Ok(effect)
@@ -109,6 +110,14 @@ mod tests {
         check(90e6, 8, 22.5e6);
         // One core does both.
         check(30e6, 1, 101e6);
+    }
+
+    #[test]
+    fn processes_that_train_share_the_cores() {
+        let mut shared = manifest(8, 0);
+        shared.child_processes = Some(8);
+        let found = apply(&mut step(30e6), &shared).expect("it applies");
+        assert!((found - 101e6).abs() < 0.1e6, "{found}");
     }
 
     #[test]
