@@ -383,7 +383,7 @@ fn iteration(steps: &Steps, manifest: Option<&Manifest>) -> IterationCost {
         found_by: manifest
             .and_then(|manifest| manifest.iterations.found_by.clone())
             .unwrap_or_default(),
-        waited_share: manifest.map_or(0.0, |manifest| notes::waited_share(&manifest.iterations)),
+        waited_share: manifest.map_or(0.0, |manifest| manifest.iterations.waited_share()),
         ..IterationCost::default()
     }
 }

@@ -83,16 +83,9 @@ pub(super) fn of_library(library: &str, profile: &Profile) -> Option<String> {
     ))
 }
 
-/// Returns the share of the timed iterations for which the training thread waited for the CPU.
-pub(super) fn waited_share(iterations: &Iterations) -> f64 {
-    let total_ns: f64 = iterations.timed_ns.iter().map(|&ns| ns as f64).sum();
-    let waited_ns: f64 = iterations.timed_waited_ns.iter().map(|&ns| ns as f64).sum();
-    (waited_ns / total_ns.max(1.0)).min(1.0)
-}
-
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
-    let share = waited_share(iterations);
+    let share = iterations.waited_share();
     (share >= BUSY_SHARE).then(|| {
         format!(
             "The machine was busy: the program waited for the CPU {} of the measured time, so \

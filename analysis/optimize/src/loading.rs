@@ -30,8 +30,8 @@ pub struct Loading {
     pub tasks: Vec<TaskId>,
     /// Loading time of the main thread, in nanoseconds.
     pub load_ns: f64,
-    /// Part of the loading time spent on a core and not waiting, for example for a disk. The whole
-    /// time if unknown.
+    /// Part of the loading time that needs a core, which waiting for a disk does not. The whole time
+    /// if unknown.
     pub on_a_core_ns: f64,
     /// Batches per iteration.
     pub batches: f64,
@@ -95,14 +95,16 @@ fn workers_now(manifest: &Manifest) -> Option<u32> {
     manifest.loaders.iter().filter_map(|loader| loader.workers).max()
 }
 
-/// Returns the share of the loading time in which the main thread was on a core.
+/// Returns the share of the loading time in which the main thread was on a core or waited for one,
+/// and not for a disk.
 fn on_a_core(manifest: &Manifest) -> Option<f64> {
     let (mut waited_ns, mut on_a_core_ns) = (0.0, 0.0);
     for loader in manifest.loaders.iter().filter(|loader| !loader.fetch_ns.is_empty()) {
         waited_ns += loader.fetch_ns.iter().map(|ns| *ns as f64).sum::<f64>();
         on_a_core_ns += loader.fetch_cpu_ns? as f64;
     }
-    (waited_ns > 0.0).then(|| (on_a_core_ns / waited_ns).min(1.0))
+    let queued = manifest.iterations.waited_share();
+    (waited_ns > 0.0).then(|| (on_a_core_ns / waited_ns + queued).min(1.0))
 }
 
 /// Batches per iteration: more than one with gradient accumulation.

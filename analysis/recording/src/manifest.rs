@@ -306,6 +306,13 @@ pub struct Iterations {
 }
 
 impl Iterations {
+    /// Returns the share of the timed iterations, 0 to 1, for which the training thread waited for
+    /// the CPU; 0 if unknown.
+    pub fn waited_share(&self) -> f64 {
+        let sum = |times: &[u64]| times.iter().map(|&ns| ns as f64).sum::<f64>();
+        (sum(&self.timed_waited_ns) / sum(&self.timed_ns).max(1.0)).min(1.0)
+    }
+
     /// Returns the nanoseconds of each timed iteration without those for which the training thread
     /// waited for the CPU, if they are known.
     pub fn undisturbed_ns(&self) -> Vec<u64> {

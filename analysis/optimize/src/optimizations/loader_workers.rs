@@ -128,6 +128,11 @@ mod tests {
         // Of 30 ms of loading, 3 ms are spent on the only core.
         let found = apply(&mut step(30e6), &waits).expect("it applies");
         assert!((found - 74e6).abs() < 0.1e6, "{found}");
+        // If it waited for a core instead, a worker has to wait for one, too.
+        waits.iterations.timed_ns = vec![100_000_000];
+        waits.iterations.timed_waited_ns = vec![90_000_000];
+        let found = apply(&mut step(30e6), &waits).expect("it applies");
+        assert!((found - 101e6).abs() < 0.1e6, "{found}");
     }
 
     #[test]
