@@ -155,12 +155,12 @@ describe("the panel", { skip: found.reason }, () => {
 
   test("searches, counts and clears", () =>
     withPanel(browser, documents(), async (page) => {
-      const matches = page.locator(".search [role=status]");
-      await page.getByRole("searchbox").fill("attention");
+      const matches = page.locator("#breakdown .search [role=status]");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("attention");
       assert.match(await matches.innerText(), /^12 matches · \d+%$/);
-      await page.getByRole("searchbox").fill("no such thing");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("no such thing");
       assert.equal(await matches.innerText(), "no matches");
-      await page.getByRole("searchbox").fill("");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("");
       assert.equal(await matches.innerText(), "");
     }));
 
@@ -195,7 +195,7 @@ describe("the panel", { skip: found.reason }, () => {
       await grid.getByText("loader", { exact: true }).dblclick();
       assert.equal((await waitForPosts(site, "jump", 2))[1].line, 12);
       // Ancestors of matches are expanded.
-      await page.getByRole("searchbox").fill("embedding");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("embedding");
       assert.deepEqual(await names(), ["iteration", "GPT", "embedding"]);
     }));
 
@@ -297,7 +297,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByRole("radio", { name: "Memory" }).check();
       await clickIcicle(page, 0.3, 1);
       await clickIcicle(page, 0.5, 1);
-      await page.getByRole("searchbox").fill("mlp");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("mlp");
       await page.locator("canvas.timeline").waitFor();
       await page.getByRole("button", { name: "Zoom in" }).click();
       const inView = await page.locator(".in-view").innerText();
@@ -316,7 +316,7 @@ describe("the panel", { skip: found.reason }, () => {
 
       assert.deepEqual(await crumbs(page), ["peak memory", "GPT", "blocks"]);
       assert.equal(await selected(page), "blocks");
-      assert.match(await page.locator(".search [role=status]").innerText(), /^10 matches/);
+      assert.match(await page.locator("#breakdown .search [role=status]").innerText(), /^10 matches/);
       assert.equal(await page.locator(".in-view").innerText(), inView);
       assert.ok(await page.locator("#timeline details").evaluate((details) => details.open));
       assert.equal(await page.evaluate(() => scrollY), scrolled);
@@ -505,7 +505,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await page.locator("img").count(), 0);
       await checkNoSidewaysScroll(page, "hostile names at 400 px");
       await page.getByRole("radio", { name: "Table" }).check();
-      await page.getByRole("searchbox").fill("img");
+      await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("img");
       assert.ok((await page.locator("tr[data-node]").count()) <= 300);
       await page.getByRole("radio", { name: "Line" }).check();
       await checkNoSidewaysScroll(page, "the table at 400 px");
@@ -524,7 +524,7 @@ describe("the panel", { skip: found.reason }, () => {
           await page.locator("canvas.timeline").waitFor();
           await check("chart");
           await clickIcicle(page, 0.3, 1);
-          await page.getByRole("searchbox").fill("mlp");
+          await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("mlp");
           await check("drilled down, searching");
           await page.getByRole("radio", { name: "Table" }).check();
           await page.locator("tr[data-node]").nth(1).focus();
@@ -586,7 +586,7 @@ describe("the panel", { skip: found.reason }, () => {
         await page.getByRole("radio", { name: "Memory" }).check();
         await clickIcicle(page, 0.3, 1);
         await page.getByRole("radio", { name: "Table" }).check();
-        await page.getByRole("searchbox").fill("mlp");
+        await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("mlp");
         await take(page, `${name}-memory-table`);
       });
     }
