@@ -144,6 +144,8 @@ export class Home {
       RIDGELINE_CACHE_DIR: join(this.folder, "cache"),
       RIDGELINE_STATE_DIR: join(this.folder, "state"),
       ...(process.env.RIDGELINE_LOG && { RIDGELINE_LOG: process.env.RIDGELINE_LOG }),
+      // Threads of OpenMP that spin would slow down each other when tests run side by side.
+      ...(process.env.GOMP_SPINCOUNT && { GOMP_SPINCOUNT: process.env.GOMP_SPINCOUNT }),
     };
   }
 
