@@ -140,5 +140,5 @@ fn the_page_describes_the_predictions_for_other_devices() {
 fn the_page_describes_the_timeline() {
     let recording = recording(&root().join("tests/recordings/conv-cpu"));
     let timeline = serde_json::to_value(timeline(&recording, 7, MAX_SPANS)).expect("JSON");
-    assert_described(&timeline, &example("## The timeline"));
+    assert_described(&timeline, &example("## The timeline's document"));
 }
