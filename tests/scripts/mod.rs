@@ -2,6 +2,7 @@
 //! profile. Comments mark the lines of a program: `# loop`, `# forward`, `# backward`, `# step`. The demo
 //! projects are checked in the same way.
 
+mod attention;
 mod data_parallel;
 mod edits;
 mod fixes;

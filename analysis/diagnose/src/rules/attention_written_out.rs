@@ -15,11 +15,11 @@ use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::Operator;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::fixes::attention_weights::unused_weights;
-use ridgeline_optimize::rewrite::fixes::layers::layer;
+use ridgeline_optimize::rewrite::fused_attention::einsum::Equation;
+use ridgeline_optimize::rewrite::fused_attention::softmax::Softmax;
+use ridgeline_optimize::rewrite::fused_attention::{has_fused_call, is_replaceable};
 use ridgeline_optimize::rewrite::program::Program;
-use ridgeline_optimize::rewrite::syntax::{
-    callee, mentions, object_of, statement_of, within, written,
-};
+use ridgeline_optimize::rewrite::syntax::{callee, mentions, statement_of, within, written};
 use ridgeline_profile::Phase;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Call, Module, last_name};
@@ -69,23 +69,18 @@ impl Rule for AttentionWrittenOut {
         let sites = sites(program).into_iter();
         // Next to a call of the fused operator this is the fallback for inputs that it does not
         // support: only a run shows which one is used.
-        let sites = sites.filter(|(module, line)| !has_fused_call(program, *module, *line));
-        sites.map(|(module, line)| finding(place(program, module, line))).collect()
+        let is_fallback = |site: &Site| {
+            let text = program.module(site.module);
+            has_fused_call(program, site.module, text.index.lines().start_of(site.line))
+        };
+        let sites = sites.filter(|site| !is_fallback(site));
+        sites
+            .map(|site| finding(place(program, site.module, site.line), site.can_be_replaced))
+            .collect()
     }
 }
 
-/// Whether the function of a line, or its class, also calls the fused operator.
-fn has_fused_call(program: &Program<'_>, module: usize, line: u32) -> bool {
-    let text = program.module(module);
-    let function = text.function_at(text.index.lines().start_of(line));
-    let class = program.class_of((module, function)).and_then(|at| text.classes.lookup(at));
-    let function = function.and_then(|at| text.functions.lookup(at));
-    let spans = class.map(|one| &one.span).into_iter().chain(function.map(|one| &one.span));
-    let names = ["scaled_dot_product_attention", "flash_attn", "xformers"];
-    spans.into_iter().any(|span| names.iter().any(|name| text.text(span).contains(name)))
-}
-
-fn finding(at: SourceLine) -> Finding {
+fn finding(at: SourceLine, can_be_replaced: bool) -> Finding {
     Finding {
         rule: "attention-written-out",
         at,
@@ -94,6 +89,7 @@ fn finding(at: SourceLine) -> Finding {
             result, with mask, scale and dropout, in one fused kernel that does not store the \
             scores."
             .to_owned(),
+        fix: can_be_replaced.then_some(EditKind::FusedAttention),
         ..Finding::default()
     }
 }
@@ -107,7 +103,7 @@ fn unused_weights_finding(at: SourceLine) -> Finding {
             to rounding."
             .to_owned(),
         fix: Some(EditKind::WithoutAttentionWeights),
-        ..finding(at)
+        ..finding(at, false)
     }
 }
 
@@ -119,11 +115,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             evidence.recorded_line(module, line)
         })
         .collect();
-    let written_out = sites(evidence.program)
+    let written_out: Vec<(Line, bool)> = sites(evidence.program)
         .into_iter()
-        .filter_map(|(module, line)| evidence.recorded_line(module, line));
+        .filter_map(|site| {
+            let line = evidence.recorded_line(site.module, site.line)?;
+            Some((line, site.can_be_replaced))
+        })
+        .collect();
+    let can_be_replaced =
+        |line: Line| written_out.iter().any(|(written_out, can)| *written_out == line && *can);
     // Only a softmax over three or more dimensions on such a line can be attention.
     let sites: Vec<_> = written_out
+        .iter()
+        .map(|(line, _)| *line)
         .chain(layers.iter().copied())
         .filter_map(|line| {
             let softmax = work_of_line(evidence, line).filter(|(key, _)| {
@@ -158,9 +162,12 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             is_predicted: true,
         };
         let is_large = peak > 0.0 && cost.bytes >= MIN_SHARE * peak;
-        let make = if layers.contains(&(file, line)) { unused_weights_finding } else { finding };
+        let make = || match layers.contains(&(file, line)) {
+            true => unused_weights_finding(evidence.place(file, line)),
+            false => finding(evidence.place(file, line), can_be_replaced((file, line))),
+        };
         (evidence.share(cost.time_ns) >= MIN_SHARE || is_large)
-            .then(|| Finding { cost: Some(cost), ..make(evidence.place(file, line)) })
+            .then(|| Finding { cost: Some(cost), ..make() })
     });
     Some(found.collect())
 }
@@ -187,68 +194,31 @@ fn other_score_ops_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
     all.map(|(_, work)| work.time_ns()).sum()
 }
 
-/// The softmax calls that are part of an attention, as module index and line.
-fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
+/// A softmax that is part of an attention.
+struct Site {
+    module: usize,
+    line: u32,
+    /// Whether an edit replaces the attention.
+    can_be_replaced: bool,
+}
+
+/// The softmax calls that are part of an attention, at most one on a line.
+fn sites(program: &Program<'_>) -> Vec<Site> {
     let attentions = program.calls().filter(|(module, call)| {
-        let Some((scores, products)) = scores(program, *module, call) else { return false };
+        let Some(softmax) = Softmax::of(program, *module, call) else { return false };
+        let products: &[&str] = if softmax.has_three_dimensions { &MATMULS_3D } else { &MATMULS };
         let source = ScoreSource { program, module: *module, function: call.function, products };
-        source.comes_from_product(scores, scores.start_byte(), 0)
+        source.comes_from_product(softmax.scores, softmax.scores.start_byte(), 0)
             && goes_to_product(program, *module, call) == Some(true)
     });
-    let lines =
-        attentions.map(|(module, call)| (module, program.module(module).line(call.span.start)));
-    let mut lines: Vec<(usize, u32)> = lines.collect();
-    lines.dedup();
-    lines
-}
-
-/// The input of a softmax over the last dimension, and the matrix multiplications whose result has
-/// that many dimensions.
-fn scores<'a>(
-    program: &Program<'a>,
-    module: usize,
-    call: &Call,
-) -> Option<(Node<'a>, &'static [&'static str])> {
-    let text = program.module(module);
-    let node = program.node(module, call)?;
-    let arguments = program.arguments(module, node)?;
-    let first = || arguments.positional.first().copied().or(arguments.named("input"));
-    let is_function = matches!(
-        program.called(module, call).as_str(),
-        "torch.softmax" | "torch.nn.functional.softmax"
-    );
-    let (scores, dimension) = if is_function {
-        (first()?, arguments.named("dim").or(arguments.positional.get(1).copied())?)
-    } else if let Some(dimension) = layer_of(program, module, &call.callee) {
-        (first()?, dimension)
-    } else {
-        let object = object_of(text, node, "softmax")?;
-        if written(text, object).starts_with("self.") {
-            return None;
-        }
-        (object, arguments.named("dim").or(arguments.positional.first().copied())?)
-    };
-    match text.text(&dimension.byte_range()).trim() {
-        "-1" | "3" => Some((scores, &MATMULS)),
-        "2" => Some((scores, &MATMULS_3D)),
-        _ => None,
-    }
-}
-
-/// The dimension of the `nn.Softmax` that an attribute holds, if it never holds anything else.
-fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<Node<'a>> {
-    let text = program.module(module);
-    let own = text.assignments.iter().filter(|one| one.target == callee);
-    let dimensions = own.map(|one| {
-        let value = text.node(&one.value)?;
-        let is_softmax = layer(program, module, value)? == "Softmax";
-        let arguments = program.arguments(module, value).filter(|_| is_softmax)?;
-        arguments.named("dim").or(arguments.positional.first().copied())
+    let sites = attentions.map(|(module, call)| Site {
+        module,
+        line: program.module(module).line(call.span.start),
+        can_be_replaced: is_replaceable(program, module, call),
     });
-    let dimensions: Vec<Node<'a>> = dimensions.collect::<Option<_>>()?;
-    let (first, rest) = dimensions.split_first().filter(|_| callee.starts_with("self."))?;
-    let same = |one: &Node<'a>| written(text, *one) == written(text, *first);
-    rest.iter().all(same).then_some(*first)
+    let mut sites: Vec<Site> = sites.collect();
+    sites.dedup_by_key(|site| (site.module, site.line));
+    sites
 }
 
 /// Follows the scores of a softmax back to the matrix multiplication that computes them.
@@ -327,7 +297,7 @@ impl<'a> ScoreSource<'a, '_> {
 /// Whether an `einsum` computes scores: each of the last two dimensions of its result comes from
 /// one factor.
 fn gives_scores(text: &Module, call: Node<'_>) -> bool {
-    let Some((factors, result)) = equation(text, call) else { return false };
+    let Some(Equation { factors, result }) = Equation::of(text, call) else { return false };
     let ([one, other], [.., row, column]) = (&factors[..], &result[..]) else { return false };
     let factors_of = |label: &String| (one.contains(label), other.contains(label));
     matches!(
@@ -338,29 +308,13 @@ fn gives_scores(text: &Module, call: Node<'_>) -> bool {
 
 /// Whether an `einsum` applies weights: it sums over their last dimension.
 fn applies_weights(text: &Module, call: Node<'_>, weights: Node<'_>) -> bool {
-    let Some((factors, result)) = equation(text, call) else { return false };
+    let Some(Equation { factors, result }) = Equation::of(text, call) else { return false };
     let list = call.field(Field::Arguments).map(named_children).unwrap_or_default();
     let tensors = list.into_iter().filter(|one| !one.is(Kind::String));
     let mut factors = tensors.zip(factors);
     let mine = factors.find(|(one, _)| one.byte_range().contains(&weights.start_byte()));
     let last = mine.and_then(|(_, labels)| labels.last().cloned());
     last.is_some_and(|last| !result.contains(&last))
-}
-
-/// The dimensions of the factors and of the result of an `einsum`: one letter each in torch, one
-/// word each in einops.
-fn equation(text: &Module, call: Node<'_>) -> Option<(Vec<Vec<String>>, Vec<String>)> {
-    let list = call.field(Field::Arguments).map(named_children)?;
-    let literal = list.into_iter().find(|one| one.is(Kind::String))?;
-    let equation = text.text(&literal.byte_range()).trim_matches(['"', '\'']);
-    let (factors, result) = equation.split_once("->")?;
-    let labels = |side: &str| -> Vec<String> {
-        match side.trim() {
-            words if words.contains(' ') => words.split_whitespace().map(str::to_owned).collect(),
-            letters => letters.chars().map(String::from).collect(),
-        }
-    };
-    Some((factors.split(',').map(labels).collect(), labels(result)))
 }
 
 /// Whether the result of a softmax only goes through dropout and into a matrix multiplication: code

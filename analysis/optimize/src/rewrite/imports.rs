@@ -18,6 +18,29 @@ pub(super) fn torch(edits: &mut Edits<'_>, module: usize, text: &Module) -> Stri
     "torch".to_owned()
 }
 
+/// Returns the name of `torch.nn.functional` in a text: `F`, `nn.functional`. Adds an import if
+/// there is none of torch.
+pub(super) fn functional(edits: &mut Edits<'_>, module: usize, text: &Module) -> String {
+    if let Some(name) = alias_of(text, "torch.nn", "functional") {
+        return name;
+    }
+    if let Some(name) = alias_of(text, "torch", "nn") {
+        return format!("{name}.functional");
+    }
+    format!("{}.nn.functional", torch(edits, module, text))
+}
+
+/// Returns the name of `package.module` in a text, imported as `import package.module as name` or as
+/// `from package import module`.
+fn alias_of(text: &Module, package: &str, module: &str) -> Option<String> {
+    let dotted = format!("{package}.{module}");
+    text.names.iter().find_map(|(here, from, there)| {
+        let is_import = there.is_empty() && *from == dotted && !here.contains('.');
+        let is_from = from == package && there == module;
+        (is_import || is_from).then(|| here.clone())
+    })
+}
+
 /// Returns the name of `import package` in a text: `th` for `import torch as th`.
 fn name_of(text: &Module, package: &str) -> Option<String> {
     let inner = format!("{package}.");

@@ -15,6 +15,7 @@ mod edits;
 pub mod fixes;
 pub mod forward;
 mod frameworks;
+pub mod fused_attention;
 mod gradient_compression;
 mod imports;
 mod layout;
@@ -70,6 +71,8 @@ pub enum EditKind {
     Accumulate,
     /// A communication hook of `DistributedDataParallel` that sends bfloat16.
     GradientCompression,
+    /// `scaled_dot_product_attention` in place of matmul, softmax and matmul.
+    FusedAttention,
     /// `num_workers` and `persistent_workers` of the loader.
     LoaderWorkers,
     /// `pin_memory` of the loader, and non-blocking copies.
@@ -120,7 +123,7 @@ impl EditKind {
     }
 
     /// The edits that apply an optimization predicted by a what-if.
-    pub const ALL: [EditKind; 16] = [
+    pub const ALL: [EditKind; 17] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
         EditKind::Tf32,
@@ -135,6 +138,7 @@ impl EditKind {
         EditKind::DataParallel,
         EditKind::Accumulate,
         EditKind::GradientCompression,
+        EditKind::FusedAttention,
         EditKind::LoaderWorkers,
         EditKind::PinnedMemory,
     ];
@@ -176,6 +180,7 @@ impl EditKind {
             EditKind::DataParallel => "data-parallel",
             EditKind::Accumulate => "accumulate",
             EditKind::GradientCompression => "gradient-compression",
+            EditKind::FusedAttention => "fused-attention",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
             EditKind::DetachAccumulated => "detach-accumulated",
@@ -211,6 +216,7 @@ impl EditKind {
             EditKind::Accumulate => "Synchronize gradients once per step (no_sync)",
             EditKind::GradientCompression => "Exchange gradients in bfloat16 (bf16_compress_hook)",
             EditKind::DataParallel => "Train on several GPUs (torchrun, DistributedDataParallel)",
+            EditKind::FusedAttention => "Use fused attention (scaled_dot_product_attention)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
             EditKind::DetachAccumulated => "Accumulate the loss without its graph (detach)",
@@ -357,6 +363,10 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::DataParallel => data_parallel::rewrite(program, edits),
         EditKind::Accumulate => no_sync::rewrite(program, edits),
         EditKind::GradientCompression => gradient_compression::rewrite(program, edits),
+        EditKind::FusedAttention => {
+            let at = fixes::TargetLines::new(request.lines);
+            fused_attention::rewrite(program, edits, &at)
+        }
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
         _ => fixes::rewrite(program, edits, request.kind, request.lines),

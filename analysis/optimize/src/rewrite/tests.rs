@@ -14,6 +14,7 @@ mod cuda_graphs;
 mod data_parallel;
 mod demos;
 mod fixes;
+mod fused_attention;
 mod gradient_compression;
 mod half;
 mod layers;

@@ -34,7 +34,7 @@ pub fn rewrite<'a>(
     kind: EditKind,
     lines: &[(&str, u32)],
 ) -> Result<(), Refusal> {
-    let at = &TargetLines(lines);
+    let at = &TargetLines::new(lines);
     match kind {
         EditKind::DetachAccumulated => accumulated_loss::rewrite(program, edits, at),
         EditKind::NoGradInValidation => no_grad::rewrite(program, edits, at),
@@ -53,14 +53,18 @@ pub fn rewrite<'a>(
 /// The lines to edit. Empty means all.
 pub struct TargetLines<'a>(&'a [(&'a str, u32)]);
 
-impl TargetLines<'_> {
+impl<'a> TargetLines<'a> {
+    pub fn new(lines: &'a [(&'a str, u32)]) -> TargetLines<'a> {
+        TargetLines(lines)
+    }
+
     /// Whether no lines are specified.
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a node overlaps one of the lines.
-    fn includes(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    pub fn includes(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
         let text = program.module(module);
         let lines = text.line(node.start_byte())..=text.line(node.end_byte().saturating_sub(1));
         self.is_empty()
