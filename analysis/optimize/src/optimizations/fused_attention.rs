@@ -7,6 +7,7 @@ use super::shared::lines;
 use crate::attention::{Attention, attentions};
 use crate::facts::{Facts, PROBE_UNCERTAINTY, Probes};
 use crate::optimization::{Bound, Effect, Optimization};
+use crate::rewrite::EditKind;
 use ridgeline_graph::calls::calls;
 use ridgeline_graph::graph::Graph;
 use ridgeline_graph::memory::BlockKind;
@@ -34,6 +35,10 @@ impl Optimization for FusedAttention {
 
     fn source(&self) -> &'static str {
         "Dao et al., \"FlashAttention\", NeurIPS 2022, section 3"
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::FusedAttention)
     }
 
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {

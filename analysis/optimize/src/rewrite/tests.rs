@@ -187,6 +187,14 @@ fn edit_names_and_titles_are_unique() {
 }
 
 #[test]
+fn the_optimization_of_each_edit_has_it() {
+    for kind in EditKind::ALL {
+        let optimization = crate::study::optimization(kind.name()).expect("an optimization");
+        assert_eq!(optimization.edit(), Some(kind));
+    }
+}
+
+#[test]
 fn the_documentation_lists_all_edits() {
     let page = include_str!("../../../../docs/whatif.md");
     let section = page.split("\n## ").find(|section| section.starts_with("Apply"));
