@@ -1,7 +1,7 @@
 //! Finds a module or file in the project that its program looked for in another place. The search
 //! is bounded, and may find nothing.
 
-use std::path::Path;
+use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::present::failure::RunFailure;
@@ -14,6 +14,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Folders with third-party code.
 const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
+/// Words in the names of scripts that create data.
+const PREPARING: [&str; 6] =
+    ["prepare", "preprocess", "download", "fetch", "get_data", "make_data"];
 
 /// Returns the paths relative to the root, the ones nearest to it first.
 pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
@@ -62,6 +65,33 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
     found
 }
 
+/// Returns the scripts beside a missing data file that may create it, relative to the root:
+/// `data/openwebtext/prepare.py`.
+pub(super) fn scripts_beside(failure: &RunFailure, root: &Path) -> Vec<String> {
+    let file = failure.run.error.file.as_deref().unwrap_or_default();
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    let is_inside = folder.components().all(|part| matches!(part, Component::Normal(_)));
+    // Scripts of the project's own folder have other purposes.
+    if folder.as_os_str().is_empty() || !is_inside {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten().take(1_000).flatten();
+    let mut found: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (stem, ending) = name.rsplit_once('.')?;
+            let stem = stem.to_lowercase();
+            let prepares = PREPARING.iter().any(|word| stem.contains(word));
+            let is_script = matches!(ending, "py" | "sh") && entry.path().is_file();
+            let path = folder.join(&name).to_str()?.replace('\\', "/");
+            (prepares && is_script).then_some(path)
+        })
+        .collect();
+    found.sort();
+    found.truncate(RESULT_LIMIT);
+    found
+}
+
 fn has_python(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().take(1_000).flatten();
     entries.into_iter().any(|entry| entry.path().extension().is_some_and(|ending| ending == "py"))
@@ -79,6 +109,26 @@ mod tests {
         };
         failure.run.error.file = file.map(str::to_owned);
         failure
+    }
+
+    #[test]
+    fn scripts_beside_a_missing_file() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        for file in
+            ["data/web/prepare.py", "data/web/prepare.txt", "data/web/util.py", "prepare.py"]
+        {
+            let file = folder.path().join(file);
+            std::fs::create_dir_all(file.parent().expect("one")).expect("created");
+            std::fs::write(file, "").expect("written");
+        }
+        let beside = |name: &str| {
+            scripts_beside(&failing("FileNotFoundError", "", Some(name)), folder.path())
+        };
+        assert_eq!(beside("data/web/train.bin"), ["data/web/prepare.py"]);
+        for other in ["train.bin", "data/train.bin", "/data/web/a", "data/../web/a", "…/web/a", ""]
+        {
+            assert!(beside(other).is_empty(), "{other}");
+        }
     }
 
     #[test]

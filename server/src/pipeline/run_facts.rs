@@ -56,6 +56,7 @@ pub(super) fn add_run_facts(
     };
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
     failure.run.found_paths = missing_files::find(&failure, &plan.root);
+    failure.run.preparing_scripts = missing_files::scripts_beside(&failure, &plan.root);
     if failure.kind == "exception" {
         failure.run.options = program_options(&failure, plan);
     }

@@ -42,6 +42,9 @@ pub struct RunFacts {
     /// Files and folders in the project with the name that the program did not find, relative to
     /// the root.
     pub found_paths: Vec<String>,
+    /// Scripts beside the missing file whose names say that they create data, relative to the root:
+    /// `data/openwebtext/prepare.py`.
+    pub preparing_scripts: Vec<String>,
     /// The options that the program declares, if it raised an exception.
     pub options: Vec<DeclaredOption>,
     /// Commands in the project's files that start the program, with their place: `README.md:14:

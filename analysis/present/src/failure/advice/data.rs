@@ -164,9 +164,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             ),
         );
     }
-    let is_checkpoint = [".pt", ".pth", ".ckpt", ".safetensors", ".bin"]
-        .iter()
-        .any(|ending| name.ends_with(ending));
+    let is_checkpoint = is_checkpoint(failed, name);
     let what = if is_checkpoint { "The checkpoint" } else { "The file" };
     let cause = if is_checkpoint { "missing-checkpoint" } else { "missing-file" };
     let from = match name.starts_with(['/', '…', '~']) {
@@ -177,7 +175,14 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         }
         false => format!(" Relative paths start at {}.", failed.run.looked_up_from()),
     };
-    let instead = if is_checkpoint {
+    let script = failed.run.preparing_scripts.first().filter(|_| !is_checkpoint);
+    let instead = if let Some(script) = script {
+        let command = match script.strip_suffix(".sh") {
+            Some(_) => format!("bash {script}"),
+            None => format!("{} {script}", failed.run.python),
+        };
+        format!("The script {} beside it may create it: {}.", quoted(script), quoted(&command))
+    } else if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {
         match option_of(failed, name) {
@@ -187,6 +192,17 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         }
     };
     failed.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
+}
+
+/// Whether a missing file holds a model. Data also has the ending `.bin`.
+fn is_checkpoint(failed: &Failed, name: &str) -> bool {
+    let is_data = ["np.", "numpy.", "memmap", "fromfile"];
+    let reads_data = is_data.iter().any(|call| failed.run.source.contains(call));
+    let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
+    let is_in_data = folders.split('/').any(names_data);
+    let is_model =
+        [".pt", ".pth", ".ckpt", ".safetensors"].iter().any(|ending| name.ends_with(ending));
+    is_model || name.ends_with(".bin") && !reads_data && !is_in_data
 }
 
 /// A path is `None`, and the program declares an option for its data that was not passed.

@@ -400,6 +400,15 @@ fn files_and_disks() {
         check_errno("ENOENT", "out/x.pt", false, "missing-checkpoint")
             .contains("The checkpoint `out/x.pt`")
     );
+    let mut unprepared =
+        failure("FileNotFoundError", "No such file or directory: 'data/web/train.bin'");
+    unprepared.run.source = "data = np.memmap(path, dtype=np.uint16, mode='r')".into();
+    unprepared.run.preparing_scripts = vec!["data/web/prepare.py".into()];
+    let text = checked_advice(&unprepared, "missing-file");
+    assert!(text.contains("The file `data/web/train.bin` does not exist."), "{text}");
+    assert!(text.contains(" data/web/prepare.py`."), "{text}");
+    let weights = failure("FileNotFoundError", "No such file or directory: 'out/model.bin'");
+    checked_advice(&weights, "missing-checkpoint");
     let mut unwritten = failure("FileNotFoundError", "No such file or directory: 'plots/1.png'");
     unwritten.run.source = "    plt.savefig(file, dpi=100)".into();
     unwritten.run.working_directory = "src".into();
