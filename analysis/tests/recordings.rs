@@ -56,6 +56,29 @@ fn memory_sums_to_the_peak() {
 }
 
 #[test]
+fn tensors_are_alive_within_the_memory_of_each_moment() {
+    for (name, profile) in profiles() {
+        let memory = &profile.memory;
+        assert!(!memory.tensors.is_empty(), "{name}");
+        let alive_at = |time_ns: u64| {
+            let alive = memory.tensors.iter().filter(move |tensor| {
+                tensor.allocated_ns.is_none_or(|allocated_ns| allocated_ns <= time_ns)
+                    && tensor.freed_ns.is_none_or(|freed_ns| time_ns < freed_ns)
+            });
+            alive.map(|tensor| tensor.bytes).sum::<u64>()
+        };
+        for (time_ns, bytes) in &memory.curve {
+            assert!(alive_at(*time_ns) <= *bytes, "{name}: more than {bytes} at {time_ns} ns");
+        }
+        // These programs have few tensors that are too small for the list.
+        let at_peak = alive_at(memory.peak_at_ns) as f64;
+        assert!(at_peak > 0.95 * memory.peak_bytes as f64, "{name}: {at_peak} at the peak");
+        let with_line = memory.tensors.iter().filter(|tensor| tensor.line.is_some()).count();
+        assert!(2 * with_line > memory.tensors.len(), "{name}: {with_line} tensors have a line");
+    }
+}
+
+#[test]
 fn every_byte_of_activations_has_a_line() {
     for (name, profile) in profiles() {
         let with_line: u64 = lines(&profile).map(|line| line.self_memory.activations).sum();

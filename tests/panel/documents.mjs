@@ -44,6 +44,31 @@ function roofline() {
   return { rates_from: "datasheet", bandwidth, peaks, points, left_out: 0, without_flops_ns: 1.1 * MS, unknown_ns: 0.4 * MS };
 }
 
+/**
+ * The largest tensors: weights and optimizer state from before, and the activations of each layer, which the backward
+ * pass frees in reverse.
+ */
+function memoryTensors(curve, duration, layers) {
+  const tensor = (name, bytes, kind, from, to) => ({
+    bytes: Math.round(bytes),
+    kind,
+    allocated_ns: from === null ? null : Math.round(from * duration),
+    freed_ns: to === null ? null : Math.round(to * duration),
+    name,
+    place: { file: name.startsWith("train") ? 1 : 0, line: Number(name.split(":")[1]) },
+  });
+  const found = [tensor("model.py:77", 0.4e9, "weights", null, null), tensor("train.py:61", 0.7e9, "optimizer state", null, null)];
+  const spare = Math.min(...curve.map(([, bytes]) => bytes)) - 1.1e9;
+  found.push(tensor("model.py:78", 0.9 * spare, "weights", null, null));
+  const free = (at) => curve.findLast(([time]) => time <= at * duration)[1] - 1.1e9 - spare;
+  for (let layer = 0; layer < layers; layer += 1) {
+    const [from, to] = [0.05 + (0.35 * layer) / layers, 0.9 - (0.45 * layer) / layers];
+    const room = Math.max(0, Math.min(free(from + 0.01), free(to - 0.01))) / layers;
+    found.push(tensor("model.py:28", 0.5 * room, "activations", from, to), tensor("model.py:41", 0.35 * room, "activations", from, to));
+  }
+  return found;
+}
+
 /** A transformer with `layers` blocks; about 16 nodes each. */
 export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs = 14, device = "NVIDIA H200" } = {}) {
   const random = generator(11);
@@ -195,6 +220,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
         ]
           .map(([name, detail, share, kind, line]) => ({ name, detail, bytes: Math.round(peak * share), kind, place: { file: name.startsWith("train") ? 1 : 0, line } }))
           .sort((a, b) => b.bytes - a.bytes),
+        tensors: memoryTensors(curve, duration, layers),
         explanation:
           "The peak comes 43 ms into the iteration, at the end of the forward pass. Activations that the backward pass still needs are 46% of it; the largest part of them is made at model.py:28.",
       },

@@ -93,6 +93,7 @@ describe("exports", { skip: found.reason }, () => {
         "gpt-2026-09-10-peak-memory.svg",
         "gpt-2026-09-10-memory.csv",
         "gpt-2026-09-10-peak-memory.csv",
+        "gpt-2026-09-10-tensors.csv",
         "gpt-2026-09-10-kernels.csv",
         "gpt-2026-09-10-other-gpus.svg",
         "gpt-2026-09-10-other-gpus.csv",

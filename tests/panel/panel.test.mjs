@@ -166,12 +166,12 @@ describe("the panel", { skip: found.reason }, () => {
 
   test("groups by line and phase, and by memory", () =>
     withPanel(browser, documents(), async (page) => {
-      await page.getByRole("radio", { name: "Line" }).check();
+      await page.getByRole("radio", { name: "Line", exact: true }).check();
       await clickIcicle(page, 0.3, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "model.py"]);
       await page.getByRole("radio", { name: "Memory" }).check();
       assert.deepEqual(await crumbs(page), ["peak memory", "model.py"]);
-      await page.getByRole("radio", { name: "Phase" }).check();
+      await page.getByRole("radio", { name: "Phase", exact: true }).check();
       assert.deepEqual(await crumbs(page), ["peak memory"]);
     }));
 
@@ -218,7 +218,7 @@ describe("the panel", { skip: found.reason }, () => {
 
   test("divides a line by its expressions and by its callers, which can be opened", () =>
     withPanel(browser, documents(), async (page, site) => {
-      await page.getByRole("radio", { name: "Line" }).check();
+      await page.getByRole("radio", { name: "Line", exact: true }).check();
       // The line spans 74/102 to 80/102.
       await clickIcicle(page, 77 / 102, 3);
       const parts = page.locator("#breakdown .parts");
@@ -287,9 +287,34 @@ describe("the panel", { skip: found.reason }, () => {
       await curve.hover({ position: { x: 200, y: 80 } });
       assert.match(await page.locator("#tooltip").innerText(), /^\d\.\d GB\s+at \d+(\.\d)? ms/);
       await page.getByText("Memory over the iteration in a table").click();
-      assert.match(await page.locator("#memory details tbody").innerText(), /^0 ns\s+2\.1 GB[^]*102 ms\s+2\.\d GB/);
-      await page.locator("#memory").getByRole("button", { name: "model.py:28" }).click();
+      const table = page.locator("#memory details").filter({ hasText: "in a table" }).first();
+      assert.match(await table.locator("tbody").innerText(), /^0 ns\s+2\.1 GB[^]*102 ms\s+2\.\d GB/);
+      await page.locator("#memory tbody").getByRole("button", { name: "model.py:28" }).first().click();
       assert.equal((await waitForPosts(site, "jump", 1))[0].line, 28);
+    }));
+
+  test("divides memory over the iteration by line, kind and tensor", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const curve = page.locator("canvas.curve");
+      const legend = page.getByRole("list", { name: "Memory over the iteration" });
+      const tooltip = page.locator("#tooltip");
+      const { height } = await curve.boundingBox();
+      const atTheBottom = { position: { x: 200, y: height - 30 } };
+      // The largest of the lines that begin first is at the bottom, and at the end of the legend.
+      assert.match(await legend.locator("li").last().innerText(), /^(train|model)\.py:\d+\s+\d+(\.\d)? [MG]B\s+\d+% of the peak$/);
+      await curve.hover(atTheBottom);
+      assert.match(await tooltip.innerText(), /^\d\.\d GB\s+at [\d.]+ ms\s+\w+\.py:\d+\s+\d+(\.\d)? [MG]B$/);
+      await page.getByRole("radio", { name: "By kind" }).check();
+      assert.deepEqual((await legend.locator("li").allInnerTexts()).map((text) => text.split(/\s+\d/)[0]).slice(1), ["activations", "optimizer state", "weights"]);
+      await page.getByRole("radio", { name: "By tensor" }).check();
+      await curve.hover(atTheBottom);
+      assert.match(await tooltip.innerText(), /py:\d+\s+[\d.]+ [MG]B (weights|optimizer state), all the time$/);
+      assert.equal(await legend.isVisible(), false);
+      await page.getByText("Largest tensors in a table").click();
+      assert.match(await page.locator("#memory").innerText(), /activations, from [\d.]+ ms to [\d.]+ ms/);
+      await page.getByRole("radio", { name: "By line" }).check();
+      await legend.getByRole("button", { name: "model.py:77" }).click();
+      assert.equal((await waitForPosts(site, "jump", 1))[0].line, 77);
     }));
 
   test("keeps the user's view when a new measurement arrives", () =>
@@ -325,7 +350,7 @@ describe("the panel", { skip: found.reason }, () => {
   test("keeps the focus when a new measurement arrives", () =>
     withPanel(browser, documents(), async (page, site) => {
       const focused = () => page.evaluate(() => document.activeElement.textContent);
-      await page.locator("#memory").getByRole("button", { name: "model.py:41" }).focus();
+      await page.locator("#memory table").getByRole("button", { name: "model.py:41" }).first().focus();
       await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.panel = panelDocument({ generation: 8, kernels: 30 });
       site.panel.recording.memory.holders.reverse();
@@ -507,7 +532,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByRole("radio", { name: "Table" }).check();
       await page.getByRole("searchbox", { name: "Search the breakdown" }).fill("img");
       assert.ok((await page.locator("tr[data-node]").count()) <= 300);
-      await page.getByRole("radio", { name: "Line" }).check();
+      await page.getByRole("radio", { name: "Line", exact: true }).check();
       await checkNoSidewaysScroll(page, "the table at 400 px");
     });
   });

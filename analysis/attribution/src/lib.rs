@@ -246,6 +246,7 @@ fn attribute_with(
         callers::add_callers(&join, &contexts, &sums, manifest, &mut lines);
     }
     let at_peak = classifier.add_to(&mut lines, &mut modules);
+    let tensors = classifier.tensors(&lines, &modules);
     operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);
 
     let mut slow = steps.slow;
@@ -259,6 +260,7 @@ fn attribute_with(
     let coverage = Coverage { time, memory: at_peak.activations_with_line() };
     replay.cost.at_peak = at_peak.by_kind;
     replay.cost.by_age = at_peak.made;
+    replay.cost.tensors = tensors;
     replay.cost.peak_phase = steps.measured.and_then(|(start_ns, _)| {
         let peak_ns = start_ns.saturating_add_unsigned(replay.cost.peak_at_ns);
         let piece = timeline::at(&pieces, peak_ns)?;

@@ -44,6 +44,8 @@ pub(super) struct Block {
 /// The measured iteration's memory, replayed.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
+    /// When the iteration began.
+    pub start_ns: i64,
     /// The relevant events, in order of time.
     pub events: Vec<MemoryEvent>,
     /// Every block that was alive at some time.
@@ -113,6 +115,7 @@ pub(super) fn replay(
         .filter_map(|&index| blocks.get(index))
         .fold(0_u64, |sum, block| sum.saturating_add(block.bytes));
     Replay {
+        start_ns,
         alive,
         unknown_bytes: peak.saturating_sub(explained),
         cost: MemoryCost {

@@ -18,10 +18,13 @@ use super::join::Join;
 use super::lines::{LineIndex, Lines};
 use super::memory::{Block, Replay};
 use super::modules::Modules;
-use ridgeline_profile::{MemoryByAge, MemoryByKind, Phase};
+use ridgeline_profile::{FileId, MemoryByAge, MemoryByKind, Phase, TensorMemory};
 use ridgeline_recording::correlation::innermost_operators;
 use ridgeline_recording::manifest::{BlockKind, Manifest};
 use ridgeline_recording::trace::Trace;
+
+/// The maximum number of tensors whose lifetimes are kept.
+const MAX_TENSORS: usize = 300;
 
 /// The kind of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +47,13 @@ impl Kind {
             BlockKind::Batch => Kind::Batch,
             BlockKind::Other => Kind::Other,
         }
+    }
+
+    /// Returns the name, as in [`MemoryByKind::named`].
+    fn name(self) -> &'static str {
+        let one_byte = self.bytes(1);
+        let named = one_byte.named().into_iter().find(|(_, bytes)| *bytes > 0);
+        named.map_or("other", |(name, _)| name)
     }
 
     fn bytes(self, bytes: u64) -> MemoryByKind {
@@ -185,6 +195,51 @@ impl<'a> Classifier<'a> {
             });
         }
         at_peak
+    }
+
+    /// Returns the largest tensors of the iteration, in the order of their allocation.
+    pub(crate) fn tensors(&self, lines: &Lines, modules: &Modules) -> Vec<TensorMemory> {
+        let start_ns = self.replay.start_ns;
+        let since = |event| {
+            let after_ns = self.time_of(event)?.saturating_sub(start_ns);
+            Some(u64::try_from(after_ns).unwrap_or(0))
+        };
+        let mut largest: Vec<&Block> =
+            self.replay.blocks.iter().filter(|block| block.bytes > 0).collect();
+        largest.sort_by_key(|block| std::cmp::Reverse(block.bytes));
+        largest.truncate(MAX_TENSORS);
+        largest.sort_by_key(|block| block.allocated);
+        let tensors = largest.into_iter().map(|block| {
+            let kind = self.kind(block);
+            TensorMemory {
+                bytes: block.bytes,
+                allocated_ns: since(block.allocated),
+                freed_ns: since(block.freed),
+                kind: kind.name(),
+                line: self.line_of(block, kind, lines, modules),
+            }
+        });
+        tensors.collect()
+    }
+
+    /// The line that created the module which owns a block, else the one that allocated it.
+    fn line_of(
+        &self,
+        block: &Block,
+        kind: Kind,
+        lines: &Lines,
+        modules: &Modules,
+    ) -> Option<(FileId, u32)> {
+        let owner = block.module.or_else(|| self.owner_of_gradient(kind, block));
+        let definition = owner
+            .and_then(|module| modules.costs.get(module as usize))
+            .and_then(|module| module.definition.first().copied());
+        definition.or_else(|| {
+            let context = self.context_of(block.allocated)?;
+            let line = lines.innermost(&self.join.places.log.stacks, context.line)?;
+            let (file, line) = lines.location(line)?;
+            Some((FileId(file), line))
+        })
     }
 
     /// Adds memory that a module owns to the lines that created the module.

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use super::Phase;
+use super::{FileId, Phase};
 
 /// Memory allocated at the peak by data structure, in bytes. The sum over all lines, plus memory
 /// without a line, equals [`MemoryCost::peak_bytes`] exactly, so the fields are integers.
@@ -124,4 +124,21 @@ pub struct MemoryCost {
     pub recorded_ns: u64,
     /// Memory at the peak by time of allocation; the sum equals `peak_bytes`.
     pub by_age: MemoryByAge,
+    /// The largest tensors of the iteration, in the order of their allocation. What `curve` has beyond
+    /// them are smaller ones and the allocator's own.
+    pub tensors: Vec<TensorMemory>,
+}
+
+/// The lifetime of a tensor's memory within the iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorMemory {
+    pub bytes: u64,
+    /// When it was allocated, in nanoseconds since the iteration began; `None` if it was before.
+    pub allocated_ns: Option<u64>,
+    /// When it was freed; `None` if it outlives the iteration.
+    pub freed_ns: Option<u64>,
+    /// As in [`MemoryByKind::named`].
+    pub kind: &'static str,
+    /// The line that allocated it, or that created the module which owns it.
+    pub line: Option<(FileId, u32)>,
 }

@@ -108,6 +108,19 @@ export interface Holder {
   place: Place | null;
 }
 
+/** A tensor's memory over the iteration. */
+export interface Tensor {
+  bytes: number;
+  kind: string;
+  /** Nanoseconds since the iteration began; null if it was allocated before. */
+  allocatedNs: number | null;
+  /** Null if it outlives the iteration. */
+  freedNs: number | null;
+  /** The line that allocated it, or that created the module which owns it. */
+  name: string | null;
+  place: Place | null;
+}
+
 export interface Memory {
   peakBytes: number;
   capacityBytes: number | null;
@@ -118,6 +131,8 @@ export interface Memory {
   curve: [atNs: number, bytes: number][];
   atPeak: { kind: string; bytes: number }[];
   holders: Holder[];
+  /** In the order of their allocation, only the largest. */
+  tensors: Tensor[];
   explanation: string;
 }
 
@@ -348,6 +363,14 @@ function readMemory(it: Fields): Memory {
       bytes: amount(holder.bytes),
       kind: text(holder.kind),
       place: readPlace(holder.place),
+    })),
+    tensors: list(it.tensors, ENTRIES).map((tensor) => ({
+      bytes: amount(tensor.bytes),
+      kind: text(tensor.kind),
+      allocatedNs: maybeAmount(tensor.allocated_ns),
+      freedNs: maybeAmount(tensor.freed_ns),
+      name: tensor.name === null ? null : text(tensor.name),
+      place: readPlace(tensor.place),
     })),
     explanation: text(it.explanation),
   };

@@ -1,12 +1,14 @@
 // Memory over the iteration: the curve, and what is allocated at its peak, by kind and by line.
 
 import type { Actions } from "./actions";
-import { Curve } from "./curve";
+import { Curve, type Point } from "./curve";
 import type { Cursor } from "./cursor";
-import type { Holder, Memory, Recording } from "./document";
+import type { Holder, Memory, Recording, Tensor } from "./document";
 import { element, fill, write } from "./dom";
 import { bytes, duration, percent } from "./format";
+import { bands, GROUPINGS, life, type Band, type Grouping } from "./memory_stack";
 import { placeLink } from "./place_link";
+import { Segmented } from "./segmented";
 import { ListTable, shareBar } from "./table";
 import type { Tooltip } from "./tooltip";
 
@@ -24,14 +26,25 @@ export class MemorySection {
   readonly #held = element("div");
   readonly #holders: ListTable<Holder>;
   readonly #course: ListTable<{ atNs: number; bytes: number }>;
+  readonly #tensors: ListTable<Tensor>;
+  readonly #choice: Segmented;
+  readonly #legend = element("ul", { class: "kinds", "aria-label": "Memory over the iteration" });
+  readonly #actions: Actions;
+  #grouping: Grouping = "line";
+  #memory: Memory | null = null;
   #peakBytes = 0;
 
   constructor(root: HTMLElement, actions: Actions, tooltip: Tooltip, cursor: Cursor) {
+    this.#actions = actions;
     this.#canvas = element("canvas", { class: "curve", role: "img" });
+    this.#choice = new Segmented("Divide memory", (key) => {
+      this.#grouping = GROUPINGS.find((one) => one.key === key)?.key ?? "line";
+      this.#divide();
+    });
     this.#curve = new Curve(this.#canvas, cursor, {
       pointed: (point, event) => {
         if (point === null || event === null) tooltip.hide();
-        else tooltip.show({ title: bytes(point.bytes), about: `at ${duration(point.atNs)}`, facts: [] }, event);
+        else tooltip.show(note(point), event);
       },
     });
     this.#holders = new ListTable<Holder>(
@@ -58,6 +71,18 @@ export class MemorySection {
       ],
       SAMPLES + 2,
     );
+    this.#tensors = new ListTable<Tensor>(
+      "Largest tensors",
+      [
+        {
+          head: "Line",
+          class: "name",
+          cell: (tensor) => placeLink(tensor.place, tensor.name ?? "without a line", actions),
+        },
+        { head: "Size and lifetime", cell: life },
+      ],
+      10,
+    );
     fill(
       this.#held,
       element("h3", {}, "Top lines at the peak"),
@@ -66,12 +91,15 @@ export class MemorySection {
     fill(
       root,
       this.#explanation,
+      this.#choice.root,
       this.#canvas,
+      this.#legend,
       element("h3", {}, "At the peak"),
       this.#bar,
       this.#kinds,
       this.#held,
       element("details", {}, element("summary", {}, "Memory over the iteration in a table"), this.#course.root),
+      element("details", {}, element("summary", {}, "Largest tensors in a table"), this.#tensors.root),
     );
   }
 
@@ -80,7 +108,11 @@ export class MemorySection {
     if (memory === null) return;
     this.#peakBytes = memory.peakBytes;
     write(this.#explanation, memory.explanation);
-    this.#curve.show(memory);
+    this.#memory = memory;
+    this.#choice.show(GROUPINGS, this.#grouping);
+    this.#choice.root.hidden = memory.tensors.length === 0;
+    this.#divide();
+    this.#tensors.show([...memory.tensors].sort((a, b) => b.bytes - a.bytes));
     this.#course.show(this.#samples(memory));
     this.#canvas.hidden = memory.curve.length === 0;
     const when = memory.peakAtNs === null ? "" : ` at ${duration(memory.peakAtNs)}`;
@@ -111,6 +143,32 @@ export class MemorySection {
     this.#held.hidden = memory.holders.length === 0;
   }
 
+  /** Shows what the chosen grouping divides the curve into. */
+  #divide(): void {
+    const memory = this.#memory;
+    if (memory === null) return;
+    const found = memory.tensors.length === 0 ? [] : bands(memory, this.#grouping);
+    this.#curve.show(memory, found);
+    // Each tensor has a band, and neighbours differ in colour: the tooltip and the table name them.
+    const named = this.#grouping === "tensor" ? [] : [...found].reverse();
+    const peak = memory.curve.findIndex(([, size]) => size === memory.peakBytes);
+    fill(this.#legend, ...named.map((band) => this.#entry(band, Math.max(0, peak))));
+    this.#legend.hidden = named.length === 0;
+  }
+
+  #entry(band: Band, peak: number): HTMLElement {
+    const size = band.sizes[peak] ?? 0;
+    return element(
+      "li",
+      {},
+      element("i", { class: `swatch ${kind(band.colour)}` }),
+      band.place === null ? `${band.label} ` : placeLink(band.place, band.label, this.#actions),
+      " ",
+      element("b", {}, bytes(size)),
+      element("span", { class: "quiet" }, ` ${percent(this.#of(size))} of the peak`),
+    );
+  }
+
   svg(): string | null {
     return this.#curve.svg();
   }
@@ -133,6 +191,14 @@ export class MemorySection {
   #share(size: number): HTMLElement {
     return shareBar(this.#of(size), percent(this.#of(size)));
   }
+}
+
+function note({ atNs, bytes: size, band }: Point): { title: string; about: string; facts: [string, string][] } {
+  const title = bytes(size);
+  const about = `at ${duration(atNs)}`;
+  if (band === null) return { title, about, facts: [] };
+  const what = band.band.about === "" ? bytes(band.bytes) : band.band.about;
+  return { title, about, facts: [[band.band.label, what]] };
 }
 
 function kind(at: number): string {

@@ -17,6 +17,8 @@ export interface Palette {
   worse: string;
   memory: string;
   memorySoft: string;
+  /** Bands of memory. */
+  kinds: string[];
   /** A box whose time belongs to several phases. */
   mixed: string;
   idle: string;
@@ -103,6 +105,7 @@ function read(): Palette {
     worse: value("worse"),
     memory: value("memory"),
     memorySoft: value("memory-soft"),
+    kinds: [1, 2, 3, 4, 5, 6, 7].map((kind) => value(`kind-${kind}`)),
     mixed: value("mixed"),
     idle: value("idle"),
     phase: ofPhases(""),

@@ -39,7 +39,7 @@ describe("names of files", () => {
 
 describe("the Perfetto trace", () => {
   const timeline = decode(JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures/timeline-gpu.json"), "utf8")))!;
-  const memory = { peakBytes: 2, capacityBytes: null, durationNs: 10, peakAtNs: 5, curve: [[0, 1], [5, 2]] as [number, number][], atPeak: [], holders: [], explanation: "" };
+  const memory = { peakBytes: 2, capacityBytes: null, durationNs: 10, peakAtNs: 5, curve: [[0, 1], [5, 2]] as [number, number][], atPeak: [], holders: [], tensors: [], explanation: "" };
   const trace = JSON.parse(perfettoTrace({ timeline, memory, name: "p", placeName: ({ file, line }) => `${file}:${line}` })) as {
     traceEvents: Record<string, unknown>[];
   };

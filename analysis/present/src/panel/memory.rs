@@ -22,6 +22,7 @@ pub struct Memory {
     curve: Vec<(u64, u64)>,
     at_peak: Vec<KindBytes>,
     holders: Vec<Holder>,
+    tensors: Vec<Tensor>,
     pub(super) explanation: String,
 }
 
@@ -29,6 +30,20 @@ pub struct Memory {
 struct KindBytes {
     kind: &'static str,
     bytes: u64,
+}
+
+/// A tensor's memory over the iteration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Tensor {
+    bytes: u64,
+    /// Nanoseconds since the iteration began; null if it was allocated before.
+    allocated_ns: Option<u64>,
+    /// Null if it outlives the iteration.
+    freed_ns: Option<u64>,
+    kind: &'static str,
+    /// The line that allocated it, or that created the module which owns it: `model.py:41`.
+    name: Option<String>,
+    place: Option<Place>,
 }
 
 /// A line that holds memory at the peak.
@@ -63,10 +78,30 @@ pub(super) fn memory(profile: &Profile) -> Option<Memory> {
         peak_at_ns: memory.peak_at_ns,
         duration_ns: memory.recorded_ns.max(end_ns).max(memory.peak_at_ns),
         curve: memory.curve.clone(),
+        tensors: tensors(profile),
         explanation: explanation(profile, &holders),
         at_peak,
         holders,
     })
+}
+
+fn tensors(profile: &Profile) -> Vec<Tensor> {
+    let tensors = profile.memory.tensors.iter().map(|tensor| {
+        let line = tensor.line.and_then(|(file, line)| {
+            let path = &profile.files.get(file.0 as usize)?.path;
+            Some((name(&format!("{path}:{line}")), Place::of(profile, file, line)))
+        });
+        let (name, place) = line.map_or((None, None), |(name, place)| (Some(name), place));
+        Tensor {
+            bytes: tensor.bytes,
+            allocated_ns: tensor.allocated_ns,
+            freed_ns: tensor.freed_ns,
+            kind: tensor.kind,
+            name,
+            place,
+        }
+    });
+    tensors.collect()
 }
 
 fn holders(profile: &Profile) -> Vec<Holder> {

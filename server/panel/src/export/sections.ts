@@ -122,6 +122,13 @@ export function sectionExports(source: Source): Record<string, Export[]> {
         ["kind", ({ kind }) => kind],
         ["bytes", ({ bytes: size }) => size],
       ], memory?.holders ?? [])), "Top lines at the peak (CSV)"),
+      data("tensors", recording(({ memory }) => csv([
+        ["line", ({ name }) => name],
+        ["kind", ({ kind }) => kind],
+        ["bytes", ({ bytes: size }) => size],
+        ["allocated_ns", ({ allocatedNs }) => allocatedNs],
+        ["freed_ns", ({ freedNs }) => freedNs],
+      ], memory?.tensors ?? [])), "Largest tensors (CSV)"),
     ],
     kernels: [
       data("kernels", recording(({ kernels, durationNs }) => csv([

@@ -65,7 +65,8 @@ pub(super) struct Reader<'p, 'a> {
     expressions: u32,
 }
 
-const NOT_A_PRODUCT: &str = "computes scores other than a matrix product that is scaled and masked";
+const NOT_A_PRODUCT: &str =
+    "computes scores other than a matrix multiplication that is scaled and masked";
 
 impl<'p, 'a> Reader<'p, 'a> {
     /// Reads the attention with this softmax and this product of weights and values. Returns `None`

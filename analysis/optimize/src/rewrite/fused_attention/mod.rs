@@ -67,7 +67,7 @@ pub(super) fn rewrite<'a>(
     match fallback {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => {
-            let what = "is for inputs that the fused operator beside it does not support";
+            let what = "is for inputs that the fused operator next to it does not support";
             Err(Refusal::done(format!("{at} {what}")))
         }
         None => Err(refused.or_else(fused).unwrap_or_else(|| {
@@ -137,7 +137,7 @@ fn misuse(
     let parts = parts(attention);
     let names = &attention.names;
     if let Some(part) = parts.iter().find(|part| mentions_any(text, **part, names)) {
-        return Some((part.start_byte(), "uses scores or weights beside their product"));
+        return Some((part.start_byte(), "uses scores or weights elsewhere"));
     }
     // The output may be assigned to a variable that held scores or weights.
     let assigned = writes(text, statement);
@@ -160,7 +160,7 @@ fn misuse(
             && !(assigned.contains(&written(text, *node)) && is_of_output(*node, statement))
     });
     if let Some(node) = elsewhere {
-        return Some((node.start_byte(), "uses scores or weights beside their product"));
+        return Some((node.start_byte(), "uses scores or weights elsewhere"));
     }
     // Each part has to be what it was where it was used before.
     let needed: Vec<(usize, BTreeSet<String>)> =

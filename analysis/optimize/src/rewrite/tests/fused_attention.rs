@@ -273,7 +273,7 @@ fn fallback_next_to_the_fused_call_stays() {
     let text = "import torch\nimport torch.nn.functional as F\ndef f(flash, q, k, v):\n    if flash:\n        return F.scaled_dot_product_attention(q, k, v)\n    return F.softmax(q @ k.mT, dim=-1) @ v\nf(True, 1, 2, 3)\n";
     let (texts, entry) = project(&[("train.py", text)]);
     let refused = rewrite(&texts, &entry, &request_for(KIND));
-    let expected = "train.py:6 is for inputs that the fused operator beside it does not support";
+    let expected = "train.py:6 is for inputs that the fused operator next to it does not support";
     assert_eq!(refused, Err(Refusal::Done(expected.to_owned())));
 }
 

@@ -181,7 +181,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             Some(_) => format!("bash {script}"),
             None => format!("{} {script}", failed.run.python),
         };
-        format!("The script {} beside it may create it: {}.", quoted(script), quoted(&command))
+        format!("The script {} next to it may create it: {}.", quoted(script), quoted(&command))
     } else if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {
