@@ -191,6 +191,23 @@ def test_lazy_modules_and_containers() -> None:
     assert paths(recording)["named.out"] == "Linear"
 
 
+def test_overridden_parameters() -> None:
+    # `check` expects no note about an error in a hook.
+    recording = check("""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+        def parameters(self):
+            return list(self.linear.parameters())
+        def forward(self, x):
+            return self.linear(x)
+    model = Net()
+    x = torch.ones(2, 4)
+    """)
+    assert paths(recording) == {"": "Net", "linear": "Linear"}
+
+
 COMPILED = """
     class Net(nn.Module):
         def __init__(self):

@@ -26,6 +26,34 @@ def _wrapped(module: nn.Module) -> nn.Module | None:
     return module._modules[_COMPILED] if _COMPILED in module._modules else None  # noqa: SIM401
 
 
+def tree_of(module: nn.Module) -> Iterator[nn.Module]:
+    """Yields a module and the modules in it, each once.
+
+    Not with the methods `modules` and `parameters`, which programs override, for example to return
+    a list.
+    """
+    seen = {id(module)}
+    stack = [module]
+    while stack:
+        module = stack.pop()
+        yield module
+        for child in module._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+
+
+def parameters_of(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Yields the parameters of a tree of modules."""
+    for part in tree_of(module):
+        yield from (one for one in part._parameters.values() if one is not None)
+
+
+def has_parameters(module: nn.Module) -> bool:
+    """Whether there is a parameter in a tree of modules."""
+    return next(parameters_of(module), None) is not None
+
+
 class ModuleTable:
     """The modules of a recording by index, parents before children."""
 
@@ -48,7 +76,7 @@ class ModuleTable:
         children = {id(child) for module in alive for child in module._modules.values()}
         graphs: list[nn.Module] = []
         for module in alive:
-            if id(module) in children or next(module.parameters(), None) is None:
+            if id(module) in children or not has_parameters(module):
                 continue
             if isinstance(module, fx.GraphModule):
                 graphs.append(module)
@@ -58,7 +86,7 @@ class ModuleTable:
         for graph in graphs:
             # A graph that shares all its parameters was created by torch.compile from another
             # model.
-            if any(id(parameter) not in owned for parameter in graph.parameters()):
+            if any(id(parameter) not in owned for parameter in parameters_of(graph)):
                 self._add(graph, "", None)
         owned = {id(parameter) for _, _, parameter in self.parameters()}
         missing = any(
@@ -75,7 +103,7 @@ class ModuleTable:
         found = [item for item in gc.get_objects() if issubclass(type(item), nn.Module)]
         children = {id(child) for module in found for child in module._modules.values()}
         for module in found:
-            if id(module) not in children and next(module.parameters(), None) is not None:
+            if id(module) not in children and has_parameters(module):
                 self._add(module, "", None)
 
     def index_of(self, module: nn.Module) -> int | None:
@@ -204,14 +232,13 @@ class ModuleTable:
             index, parent = parent, self._parents[parent]
         return index
 
-    def _has_parameters(self, index: int) -> bool:
-        return next(self.modules[index].parameters(), None) is not None
-
     def _paths(
         self, optimizers: list[torch.optim.Optimizer], frame: types.FrameType | None
     ) -> list[str]:
         roots = [index for index, parent in enumerate(self._parents) if parent is None]
-        models = [index for index in self._used_roots(optimizers) if self._has_parameters(index)]
+        models = [
+            index for index in self._used_roots(optimizers) if has_parameters(self.modules[index])
+        ]
         variables = variables_holding({id(self.modules[i]) for i in roots}, frame)
         names: dict[int, str] = {}
         for index in roots:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...program.modules import ModuleTable
+from ...program.modules import ModuleTable, has_parameters, tree_of
 from ...program.sources import Sources
 from ..transforms import is_transformed
 from .graph_marks import BackwardPasses, MarkedCall
@@ -63,7 +63,7 @@ class Evaluations:
     def entered(self, module: nn.Module, frame: types.FrameType | None) -> None:
         """An outermost call of a module begins."""
         self._open = None
-        if len(self._calls) >= _MAX_CALLS or next(module.parameters(), None) is None:
+        if len(self._calls) >= _MAX_CALLS or not has_parameters(module):
             return
         lines = list(itertools.islice(self._sources.user_lines(frame), _MAX_LINES))
         if not lines or is_transformed() or _is_within_function(frame):
@@ -115,7 +115,7 @@ class Evaluations:
             return False
         known = self._layers.get(id(module))
         if known is None or known[0]() is not module:
-            layers = [weakref.ref(layer) for layer in module.modules() if _modes_differ(layer)]
+            layers = [weakref.ref(layer) for layer in tree_of(module) if _modes_differ(layer)]
             known = self._layers[id(module)] = (weakref.ref(module), layers)
         return any(layer.training for found in known[1] if (layer := found()) is not None)
 

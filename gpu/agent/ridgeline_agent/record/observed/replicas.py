@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...program.modules import ModuleTable
+from ...program.modules import ModuleTable, parameters_of
 from .graph_marks import BackwardPasses, MarkedCall
 
 _MAX_CALLS = 2000
@@ -27,7 +27,7 @@ class _Replica:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = weakref.ref(module)
-        self.parameters = {id(parameter) for parameter in module.parameters()}
+        self.parameters = {id(parameter) for parameter in parameters_of(module)}
         self.calls: list[_Call] = []
         # By object ID of the optimizer.
         self.steps: dict[int, int] = {}
