@@ -35,6 +35,26 @@ while True:
     assert batch == {"size": 3, "from": "input", "certain": False}
 
 
+def test_layer_in_a_helper_is_called_from_several_lines() -> None:
+    batch = batch_of("""
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def value(self, states):
+        return self.layer(states)
+critic = Critic()
+optimizer = torch.optim.SGD(critic.parameters(), 0.1)
+while True:
+    following = torch.randn(3, 4)
+    target = critic.value(following).detach()
+    optimizer.zero_grad()
+    (critic.value(x) - target).square().mean().backward()
+    optimizer.step()
+""")
+    assert batch == {"size": 3, "from": "input", "certain": True}
+
+
 def test_steps_of_a_recurrent_network_are_one_sample() -> None:
     batch = batch_of("""
 model = nn.Bilinear(4, 2, 2)
@@ -90,6 +110,17 @@ def test_the_rest_of_an_epoch_is_not_the_batch() -> None:
     other = watch.next_iteration()
     other.given(("model", 2), ((torch.ones(3, 4),), {}))
     assert other.json() == {"size": 3, "from": "input", "certain": True}
+
+
+def test_episodes_of_different_lengths_are_no_certain_batch() -> None:
+    watch = BatchWatch()
+    watch.given(("model", 1), ((torch.ones(3, 4),), {}))
+    longer = watch.next_iteration()
+    longer.given(("model", 1), ((torch.ones(8, 4),), {}))
+    assert longer.json() == {"size": 8, "from": "input", "certain": False}
+    same = longer.next_iteration()
+    same.given(("model", 1), ((torch.ones(8, 4),), {}))
+    assert same.json() == {"size": 8, "from": "input", "certain": True}
 
 
 def test_the_last_batch_of_a_loader() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import types
 import weakref
@@ -10,6 +11,9 @@ from collections.abc import Hashable
 import torch
 
 from ..program.sources import Sources
+
+# Deeper calls are recursions.
+_MAX_PLACES = 32
 
 
 class Signals:
@@ -68,3 +72,7 @@ class Signals:
                 return (id(frame.f_code), frame.f_lineno)
             frame = frame.f_back
         return None
+
+    def places(self, frame: types.FrameType | None) -> Hashable:
+        """Returns the user's lines that lead to this call, innermost first."""
+        return tuple(itertools.islice(self._sources.user_lines(frame), _MAX_PLACES))

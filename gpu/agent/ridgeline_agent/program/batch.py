@@ -75,9 +75,9 @@ class BatchWatch:
             self._samplers[id(loader)] = getattr(loader, "_index_sampler", None)
 
     def given(self, key: Hashable, inputs: object) -> None:
-        """An outermost module was called; `key` identifies the module and the calling line.
+        """An outermost module was called; `key` identifies the module and the calling lines.
 
-        Calls from the same line add up, with two exceptions: calls with the same memory, because
+        Calls from the same lines add up, with two exceptions: calls with the same memory, because
         optimizers such as LBFGS evaluate a batch several times; and inputs that were computed from
         an earlier call, as in an integrator, a recurrent network or a decoder that runs step by
         step.
@@ -143,7 +143,8 @@ class BatchWatch:
             size = first if first > 1 else self._largest_data()
             # Positive and negative samples may be in one input, or a batch may be split.
             is_loaders = not self._declared or size in self._declared
-            is_certain = self._given_is_certain and is_loaders and size == first and whole is None
+            is_certain = self._given_is_certain and is_loaders and size == first
+            is_certain &= not self._differs_from_before()
             return {"size": whole or size, "from": "input", "certain": is_certain}
         return {"size": None, "from": "input", "certain": False}
 
@@ -151,12 +152,23 @@ class BatchWatch:
         """Returns the size of the batch before from the same loader or of the same call, if that
         was larger: the last batch of an epoch has the rest of the samples.
         """
-        before = self._before
-        source, size = self._source()
-        if before is None or source is None or size <= 1:
+        size = self._source()[1]
+        before = self._size_before()
+        return before if before is not None and before > size > 1 else None
+
+    def _differs_from_before(self) -> bool:
+        """Whether the batch before had another size, such as an episode of another length."""
+        return self._size_before() not in (None, self._source()[1])
+
+    def _size_before(self) -> int | None:
+        """Returns the size of the batch before, if it is from the same loader or of the same
+        call.
+        """
+        source = self._source()[0]
+        if self._before is None or source is None:
             return None
-        source_before, size_before = before._source()
-        return size_before if source_before == source and size_before > size else None
+        source_before, size_before = self._before._source()
+        return size_before if source_before == source else None
 
     def _source(self) -> tuple[Hashable, int]:
         """Returns the loader or the call whose samples are counted, and their number."""

@@ -179,10 +179,10 @@ class HookReceiver:
         """An outermost module is called in a logged iteration."""
         program, memory = self._program, self._profiled.memory
         inputs = (args, kwargs)
-        place = self._signals.place(sys._getframe(3))
+        places = self._signals.places(sys._getframe(3))
         capture = self._graphs.open
         batch = program.batch if capture is None else capture.batch
-        batch.given((id(module), place), inputs)
+        batch.given((id(module), places), inputs)
         # A loader's batch is copied to the GPU, and the model gets the copy.
         is_copied = program.device.type == "cuda"
         if memory is not None and (is_copied or not program.batch.has_loader):
