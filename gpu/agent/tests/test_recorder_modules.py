@@ -208,6 +208,35 @@ def test_overridden_parameters() -> None:
     assert paths(recording) == {"": "Net", "linear": "Linear"}
 
 
+def test_modules_created_in_the_forward_pass() -> None:
+    recording = check("""
+    class Wrapped(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.norm = inner, nn.Softmax(dim=-1)
+        def forward(self, x):
+            return self.norm(self.inner(x))
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+        def forward(self, x):
+            for _ in range(3):
+                x = nn.ReLU()(Wrapped(self.linear)(x))
+            return nn.ReLU()(x)
+    model = Net()
+    x = torch.ones(2, 4)
+    """)
+    assert paths(recording) == {
+        "": "Net",
+        "linear": "Linear",
+        "Wrapped": "Wrapped",
+        "Wrapped.norm": "Softmax",
+        "ReLU": "ReLU",
+        "ReLU_2": "ReLU",
+    }
+
+
 COMPILED = """
     class Net(nn.Module):
         def __init__(self):

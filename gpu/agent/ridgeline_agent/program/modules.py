@@ -6,7 +6,7 @@ import gc
 import inspect
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
@@ -66,6 +66,10 @@ class ModuleTable:
         self._called: set[int] = set()
         # Kept alive, so that an object ID in the index is never reused.
         self._wrappers: list[nn.Module] = []
+        # Modules that were alive when the table was built, by object ID.
+        self._built: set[int] = set()
+        # By class and place of construction: the first of the modules created there since then.
+        self._repeated: dict[Hashable, int] = {}
 
     def build(self, optimizers: list[torch.optim.Optimizer]) -> None:
         """Adds all live modules that belong to a model.
@@ -73,6 +77,7 @@ class ModuleTable:
         Those are the module trees that contain a parameter, whether or not they will be called.
         """
         alive = self._constructions.alive()
+        self._built = {id(module) for module in alive}
         children = {id(child) for module in alive for child in module._modules.values()}
         graphs: list[nn.Module] = []
         for module in alive:
@@ -117,10 +122,50 @@ class ModuleTable:
         """
         index = self._index.get(id(module))
         if index is None and not isinstance(module, fx.GraphModule):
-            index = self._add(module, "", None)
+            index = self._add_called(module)
         if index is not None:
             self._called.add(index)
         return index
+
+    def _add_called(self, module: nn.Module) -> int:
+        """Adds a module that the table did not have when it was built.
+
+        A forward pass may create modules: `nn.Softmax(dim=-1)(scores)`. All that one line creates
+        are one module of the table.
+        """
+        if id(module) in self._built:
+            return self._add(module, "", None)
+        stack = self._constructions.of(module)
+        place: Hashable = (type(module), tuple((id(code), line) for code, line in stack))
+        first = self._repeated.get(place)
+        if first is not None and self._equate(module, first):
+            return first
+        index = self._add(module, "", None)
+        self._repeated[place] = index
+        return index
+
+    def _equate(self, module: nn.Module, first: int) -> bool:
+        """Gives a tree of modules the indices of an equal one. Returns whether they are equal."""
+        indices: dict[int, int] = {}
+        parts = []
+        stack = [(module, first)]
+        while stack:
+            module, index = stack.pop()
+            like = self.modules[index]
+            if type(module) is not type(like) or list(module._modules) != list(like._modules):
+                return False
+            indices[id(module)] = index
+            parts.append(module)
+            for name, child in module._modules.items():
+                known = self._index.get(id(like._modules[name]))
+                if child is None or id(child) in self._index or id(child) in indices:
+                    continue
+                if known is None:
+                    return False
+                stack.append((child, known))
+        self._index.update(indices)
+        self._wrappers.extend(parts)
+        return True
 
     def _add(self, module: nn.Module, name: str, parent: int | None) -> int:
         """Adds a tree of modules. A module in several places is named after the first."""
@@ -236,9 +281,9 @@ class ModuleTable:
         self, optimizers: list[torch.optim.Optimizer], frame: types.FrameType | None
     ) -> list[str]:
         roots = [index for index, parent in enumerate(self._parents) if parent is None]
-        models = [
-            index for index in self._used_roots(optimizers) if has_parameters(self.modules[index])
-        ]
+        # A wrapper that the forward pass creates around a model owns no parameter.
+        owners = {self._root(index) for index, _, _ in self.parameters()}
+        models = [index for index in self._used_roots(optimizers) if index in owners]
         variables = variables_holding({id(self.modules[i]) for i in roots}, frame)
         names: dict[int, str] = {}
         for index in roots:
