@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
+use std::rc::Rc;
 
 use super::outline::ProgramOutline;
 use super::roles::Role;
@@ -43,7 +44,13 @@ pub fn reach<P: Project>(
     function: Option<&str>,
 ) -> Option<Reached<P::File>> {
     project.outline(start)?;
-    let mut search = Search { project, seen: HashSet::new(), queue: VecDeque::new() };
+    let mut search = Search {
+        project,
+        seen: HashSet::new(),
+        queue: VecDeque::new(),
+        followed: HashMap::new(),
+        class_files: HashMap::new(),
+    };
     match function {
         None => search.visit(start, 0),
         Some(name) => search.visit_defined(start, name, MAX_REEXPORTS),
@@ -85,6 +92,18 @@ struct Search<'a, P: Project> {
     project: &'a P,
     seen: HashSet<(P::File, usize)>,
     queue: VecDeque<(P::File, usize)>,
+    /// By file: the names whose calls have been followed. A library calls the same methods
+    /// thousands of times.
+    followed: HashMap<P::File, FollowedNames>,
+    /// By file: the files whose classes it can name.
+    class_files: HashMap<P::File, Rc<[P::File]>>,
+}
+
+/// The names of the calls in a file that have been followed.
+#[derive(Default)]
+struct FollowedNames {
+    plain: HashSet<String>,
+    methods: HashSet<String>,
 }
 
 impl<P: Project> Search<'_, P> {
@@ -96,6 +115,10 @@ impl<P: Project> Search<'_, P> {
 
     /// Follows a call by a plain name: a function or class of this file, or an imported one.
     fn call(&mut self, file: &P::File, outline: &ProgramOutline, name: &str) {
+        let followed = self.followed.entry(file.clone()).or_default();
+        if !followed.plain.insert(name.to_owned()) {
+            return;
+        }
         self.visit_named(file, outline, name, |_| true);
         self.visit_imported(file, outline, name, MAX_REEXPORTS);
     }
@@ -116,24 +139,43 @@ impl<P: Project> Search<'_, P> {
                 }
             }
         }
+        let followed = self.followed.entry(file.clone()).or_default();
+        if !followed.methods.insert(name.to_owned()) {
+            return;
+        }
         self.visit_named(file, outline, name, |_| true);
-        let imported: Vec<P::File> =
-            outline.imports().iter().flat_map(|import| self.files_of(file, import)).collect();
-        for module in imported {
-            let Some(outline) = self.project.outline(&module) else { continue };
-            self.visit_methods(&module, outline, name);
-            // A package re-exports the classes of its modules.
-            let reexported: Vec<P::File> = outline
-                .imports()
-                .iter()
-                .filter_map(|import| self.file_of(&module, import))
-                .collect();
-            for module in reexported {
-                if let Some(outline) = self.project.outline(&module) {
-                    self.visit_methods(&module, outline, name);
-                }
+        for module in self.class_files(file, outline).iter() {
+            if let Some(outline) = self.project.outline(module) {
+                self.visit_methods(module, outline, name);
             }
         }
+    }
+
+    /// The files that a file imports, each followed by the files that it imports in turn: a package
+    /// re-exports the classes of its modules.
+    fn class_files(&mut self, file: &P::File, outline: &ProgramOutline) -> Rc<[P::File]> {
+        if let Some(known) = self.class_files.get(file) {
+            return Rc::clone(known);
+        }
+        let mut files = Vec::new();
+        let mut listed = HashSet::new();
+        let mut list = |file: P::File| {
+            if listed.insert(file.clone()) {
+                files.push(file);
+            }
+        };
+        for module in outline.imports().iter().flat_map(|import| self.files_of(file, import)) {
+            list(module.clone());
+            let imports = self.project.outline(&module).map(ProgramOutline::imports);
+            imports
+                .into_iter()
+                .flatten()
+                .filter_map(|import| self.file_of(&module, import))
+                .for_each(&mut list);
+        }
+        let files: Rc<[P::File]> = files.into();
+        self.class_files.insert(file.clone(), Rc::clone(&files));
+        files
     }
 
     fn visit_methods(&mut self, file: &P::File, outline: &ProgramOutline, name: &str) {
@@ -201,4 +243,65 @@ impl<P: Project> Search<'_, P> {
 
 fn joined(module: &str, name: &str) -> String {
     if module.is_empty() { name.to_owned() } else { format!("{module}.{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::SourceIndex;
+
+    /// Files by module name, and how many modules were resolved.
+    struct Modules {
+        outlines: BTreeMap<String, ProgramOutline>,
+        resolved: Cell<usize>,
+    }
+
+    impl Project for Modules {
+        type File = String;
+
+        fn outline(&self, file: &String) -> Option<&ProgramOutline> {
+            self.outlines.get(file)
+        }
+
+        fn module(&self, _: &String, _: u32, name: &str) -> Option<String> {
+            self.resolved.set(self.resolved.get() + 1);
+            self.outlines.contains_key(name).then(|| name.to_owned())
+        }
+    }
+
+    /// Follows `main`, and returns where it trains and how many modules were resolved.
+    fn follow(files: &[(&str, &str)]) -> (Option<Reached<String>>, usize) {
+        let outline = |text: &str| ProgramOutline::of(&SourceIndex::new(text));
+        let outlines =
+            files.iter().map(|(name, text)| ((*name).to_owned(), outline(text))).collect();
+        let modules = Modules { outlines, resolved: Cell::new(0) };
+        let reached = reach(&modules, &"main".to_owned(), None);
+        (reached, modules.resolved.get())
+    }
+
+    #[test]
+    fn a_repeated_method_call_is_followed_once() {
+        let package = "from engine import Engine\n";
+        let engine = "
+import torch
+class Engine:
+    def run(self):
+        for x in self.data:
+            self.model(x).backward()
+            self.optimizer.step()
+";
+        let resolved_with = |calls: usize| {
+            let main =
+                format!("from package import Engine\ne = Engine()\n{}", "e.run()\n".repeat(calls));
+            let (reached, resolved) =
+                follow(&[("main", &main), ("package", package), ("engine", engine)]);
+            let reached = reached.expect("the loop");
+            assert_eq!((reached.file.as_str(), reached.line), ("engine", Some(5)));
+            resolved
+        };
+        assert_eq!(resolved_with(100), resolved_with(1));
+    }
 }
