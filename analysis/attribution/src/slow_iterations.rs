@@ -35,8 +35,12 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     let undisturbed_ns = iterations.undisturbed_ns();
     let undisturbed = Split::of(&undisturbed_ns, &iterations.slow);
     let is_period =
-        |&period: &u32| period >= 2 && undisturbed.explains_mean(&undisturbed_ns, period);
+        |&period: &u32| period >= 2 && undisturbed.explains_mean(&undisturbed_ns, Some(period));
     let period = iterations.period.filter(is_period);
+    // The positions of an accidental period are not those of the slow iterations.
+    if period.is_none() && !wall.explains_mean(&iterations.timed_ns, None) {
+        return None;
+    }
     let mean_ns = mean_over_periods(&iterations.timed_ns, period)?;
     let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
     let profiled = u32::try_from(iterations.profiled.len()).ok()?;
@@ -68,13 +72,18 @@ impl Split {
         Split { slow: times(true), others: times(false) }
     }
 
-    /// Whether one slow iteration in each period explains the mean of these times.
-    fn explains_mean(&self, times_ns: &[u64], period: u32) -> bool {
+    /// Whether the two medians explain the mean of these times: with one slow iteration in each
+    /// period, or with as many as there are.
+    fn explains_mean(&self, times_ns: &[u64], period: Option<u32>) -> bool {
         let (Some(typical_ns), Some(slow_ns)) = (median(&self.others), median(&self.slow)) else {
             return false;
         };
-        let predicted_ns = (f64::from(period - 1) * typical_ns + slow_ns) / f64::from(period);
-        mean_over_periods(times_ns, Some(period))
+        let slow_share = match period {
+            Some(period) => 1.0 / f64::from(period),
+            None => self.slow.len() as f64 / times_ns.len() as f64,
+        };
+        let predicted_ns = typical_ns + slow_share * (slow_ns - typical_ns);
+        mean_over_periods(times_ns, period)
             .is_some_and(|mean| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns)
     }
 }
@@ -169,15 +178,14 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(timed_ns: &[u64], slow: &[usize], expected: Option<u32>) {
+    fn check(timed_ns: &[u64], slow: &[usize], period: Option<u32>, expected: Option<Option<u32>>) {
         let iterations = Iterations {
             timed_ns: timed_ns.to_vec(),
             slow: slow.to_vec(),
-            period: Some(4),
+            period,
             ..Iterations::default()
         };
-        let found = from_recorder(&iterations).expect("slow iterations");
-        assert_eq!(found.period, expected);
+        assert_eq!(from_recorder(&iterations).map(|slow| slow.period), expected);
     }
 
     #[test]
@@ -197,9 +205,16 @@ mod tests {
 
     #[test]
     fn a_period_must_explain_the_mean() {
-        check(&[9, 2, 2, 2, 9, 2, 2, 2], &[0, 4], Some(4));
+        check(&[9, 2, 2, 2, 9, 2, 2, 2], &[0, 4], Some(4), Some(Some(4)));
         // Other programs slowed down some of the others.
-        check(&[9, 2, 2, 8, 9, 2, 2, 2], &[0, 4], Some(4));
-        check(&[9, 2, 2, 20, 9, 2, 2, 9], &[0, 4], None);
+        check(&[9, 2, 2, 8, 9, 2, 2, 2], &[0, 4], Some(4), Some(Some(4)));
+        check(&[9, 2, 2, 20, 9, 2, 2, 9], &[0, 4], Some(4), None);
+    }
+
+    #[test]
+    fn slow_iterations_without_a_period_must_explain_the_mean() {
+        check(&[9, 9, 2, 2, 2, 2, 2, 2], &[0, 1], None, Some(None));
+        // "2 of 8 iterations take 3 ns" does not make 14 ns of 2 ns.
+        check(&[3, 2, 2, 100, 3, 2, 2, 2], &[0, 4], None, None);
     }
 }
