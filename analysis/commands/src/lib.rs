@@ -118,7 +118,12 @@ fn program_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<
     if !is_certain(target) || target.contains('$') {
         return None;
     }
+    let repeats_option = |pair: &[String]| match pair {
+        [option, value] => placeholder::repeats_option(option, value),
+        _ => false,
+    };
     let is_complete = command.words.iter().all(|word| word.is_certain)
+        && !words.windows(2).any(repeats_option)
         && command.environment.values().all(|value| value.is_certain);
     if !is_complete {
         read.arguments.clear();

@@ -36,9 +36,40 @@ pub(super) fn is_certain_placeholder(word: &str) -> bool {
     .any(|mark| lower.contains(mark))
 }
 
+/// Whether a value repeats the name of its option: `--env env_id`, `--algo algo_name`, `--data DATA`.
+pub(super) fn repeats_option(option: &str, value: &str) -> bool {
+    let Some(name) = option.strip_prefix("--").filter(|name| !name.is_empty()) else {
+        return false;
+    };
+    let name = name.replace('-', "_").to_lowercase();
+    let lower = value.replace('-', "_").to_lowercase();
+    match lower.strip_prefix(&name) {
+        Some("") => value.chars().any(char::is_uppercase) && !value.chars().any(char::is_lowercase),
+        Some(rest) => matches!(rest, "_name" | "_id"),
+        None => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_repeat_their_option() {
+        for (option, value) in
+            [("--env", "env_id"), ("--algo", "algo_name"), ("--batch-size", "BATCH_SIZE")]
+        {
+            assert!(repeats_option(option, value), "{option} {value}");
+        }
+        for (option, value) in [
+            ("--data", "data"),
+            ("--model", "model_small"),
+            ("--env", "CartPole"),
+            ("env", "env_id"),
+        ] {
+            assert!(!repeats_option(option, value), "{option} {value}");
+        }
+    }
 
     #[test]
     fn placeholders() {
