@@ -61,6 +61,12 @@ pub fn profile(marked: &str) -> (String, Profile) {
                 optimizer: [20e6, 15e6, 5e6][at],
                 ..PhaseTimes::default()
             },
+            self_time: PhaseTimes {
+                forward: [2e6, 20e6, 3e6][at],
+                backward: [3e6, 30e6, 7e6][at],
+                optimizer: [0.0, 15e6, 5e6][at],
+                ..PhaseTimes::default()
+            },
             memory: MemoryByKind {
                 weights: [9_000_000, 8_000_000, 1_000_000][at],
                 activations: [90_000_000, 80_000_000, 4_000_000][at],

@@ -382,7 +382,7 @@ mod tests {
             train.py:8  50 ms → 80 ms  +60%  slower
 
             modules, by self time or memory
-            conv Conv2d  0 ns → 30 ms    slower
+            conv Conv2d  65 ms → 95 ms  +46%  slower
 
             Iteration time: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
             Lines, modules and phases: the profiler covers only a few iterations, so changes are reported only above 10% with non-overlapping ranges, or above their own spread if that is larger.

@@ -229,36 +229,37 @@ impl Summary<'_> {
         }
     }
 
-    /// Writes the modules without children; the cost of the others is mostly the sum of their
-    /// children.
+    /// Writes the modules by self time: a module with children may itself run most operators, such
+    /// as `nn.MultiheadAttention` or a layer written with `torch.nn.functional`.
     fn modules(&mut self) {
-        let modules = &self.profile.modules;
-        let mut has_children = vec![false; modules.len()];
-        for module in modules {
+        let all = &self.profile.modules;
+        let mut has_children = vec![false; all.len()];
+        for module in all {
             let parent = module.parent.and_then(|parent| has_children.get_mut(parent.0 as usize));
             if let Some(parent) = parent {
                 *parent = true;
             }
         }
-        let mut leaves: Vec<&ModuleCost> = modules
+        let mut modules: Vec<(&ModuleCost, bool)> = all
             .iter()
             .zip(has_children)
-            .filter(|(module, has_children)| !has_children && module.total_time.total() > 0.0)
-            .map(|(module, _)| module)
+            .filter(|(module, _)| module.self_time.total() > 0.0)
             .collect();
-        if leaves.is_empty() {
+        if modules.is_empty() {
             return;
         }
-        leaves.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
+        modules.sort_by(|(a, _), (b, _)| b.self_time.total().total_cmp(&a.self_time.total()));
         let trains = self.profile.iteration.phases.get(Phase::Backward) > 0.0;
-        let what = if trains { "with their backward pass and update" } else { "" };
+        let what = if trains { "self time, with backward pass and update" } else { "self time" };
         self.section("Most expensive layers", what);
-        for module in leaves.into_iter().take(MAX_ROWS) {
+        for (module, has_children) in modules.into_iter().take(MAX_ROWS) {
             let path = if module.path.is_empty() { "the model" } else { &module.path };
             let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));
             let what = format!("{}  {type_name}", shorten(&clean(path), 48));
-            let facts = explained::of_modules(std::iter::once(module), self.profile);
-            self.cost(module.total_time.total(), &what, &facts);
+            // The utilization of a module includes its children.
+            let known = (!has_children).then_some(module);
+            let facts = explained::of_modules(known.into_iter(), self.profile);
+            self.cost(module.self_time.total(), &what, &facts);
         }
     }
 

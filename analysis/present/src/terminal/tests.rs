@@ -184,41 +184,42 @@ fn a_summary() {
     let (mut profile, ..) = costs(TRAIN, None);
     profile.notes.push("Two kernels were still running when the recording began.".into());
     expect![[r#"
-            320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-            NVIDIA H200 · PyTorch 2.15.0 · batch size 32
-            median of 3 iterations, ±4%
+        320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+        NVIDIA H200 · PyTorch 2.15.0 · batch size 32
+        median of 3 iterations, ±4%
 
-            Time per iteration
-              data                      8.0 ms     8% ███
-              forward                    25 ms    25% █████████▎
-              backward                   40 ms    40% ██████████████▊
-              optimizer                20.2 ms    20% ███████▌
-              other                     6.8 ms     7% ██▌
+        Time per iteration
+          data                      8.0 ms     8% ███
+          forward                    25 ms    25% █████████▎
+          backward                   40 ms    40% ██████████████▊
+          optimizer                20.2 ms    20% ███████▌
+          other                     6.8 ms     7% ██▌
 
-            Peak memory  120 MB / 23.7 GB
-              weights                   9.0 MB     8% ██▊
-              gradients                 9.0 MB     8% ██▊
-              activations                90 MB    75% ███████████████████████████▊
-              batch                      12 MB    10% ███▊
+        Peak memory  120 MB / 23.7 GB
+          weights                   9.0 MB     8% ██▊
+          gradients                 9.0 MB     8% ██▊
+          activations                90 MB    75% ███████████████████████████▊
+          batch                      12 MB    10% ███▊
 
-            Most expensive lines
-                  50 ms    50%  train.py:8  activations 80 MB
-                  20 ms    20%  train.py:19
-                 8.0 ms     8%  train.py:14
-                 6.5 ms     6%  train.py:17
-                 6.0 ms     6%  train.py:10  activations 4.0 MB
-                 4.0 ms     4%  train.py:11
-                 200 µs   0.2%  train.py:16
-                  10 µs  <0.1%  train.py:18
+        Most expensive lines
+              50 ms    50%  train.py:8  activations 80 MB
+              20 ms    20%  train.py:19
+             8.0 ms     8%  train.py:14
+             6.5 ms     6%  train.py:17
+             6.0 ms     6%  train.py:10  activations 4.0 MB
+             4.0 ms     4%  train.py:11
+             200 µs   0.2%  train.py:16
+              10 µs  <0.1%  train.py:18
 
-            Most expensive layers  with their backward pass and update
-                  65 ms    65%  conv  Conv2d
-                  15 ms    15%  head  Linear
+        Most expensive layers  self time, with backward pass and update
+              65 ms    65%  conv  Conv2d
+              15 ms    15%  head  Linear
+             5.0 ms     5%  the model  Net
 
-            Notes
-              98% of op time and 100% of activations attributed to your code
-              Two kernels were still running when the recording began.
-        "#]]
+        Notes
+          98% of op time and 100% of activations attributed to your code
+          Two kernels were still running when the recording began.
+    "#]]
     .assert_eq(&summary(&profile, Style { color: false, width: 80 }));
     expect![["No iteration was measured.\nunknown device\n"]]
         .assert_eq(&summary(&Profile::default(), Style { color: false, width: 80 }));
@@ -241,59 +242,61 @@ fn device_utilization() {
     check_utilization(
         true,
         expect![[r#"
-                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                NVIDIA H200 · PyTorch 2.15.0 · batch size 32
-                median of 3 iterations, ±4%
-                  GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak
-                  tensor cores used · occupancy 62% · 12 launches (900 µs on the CPU)
-                  forward   GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches (250 µs on the CPU)
-                  backward  GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches (400 µs on the CPU)
+            320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+            NVIDIA H200 · PyTorch 2.15.0 · batch size 32
+            median of 3 iterations, ±4%
+              GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak
+              tensor cores used · occupancy 62% · 12 launches (900 µs on the CPU)
+              forward   GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                        tensor cores used · occupancy 62% · 12 launches (250 µs on the CPU)
+              backward  GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                        tensor cores used · occupancy 62% · 12 launches (400 µs on the CPU)
 
-                Most expensive lines
-                      50 ms    50%  train.py:8  activations 80 MB
-                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
-                      20 ms    20%  train.py:19
-                     8.0 ms     8%  train.py:14
-                     6.5 ms     6%  train.py:17
-                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
-                     6.0 ms     6%  train.py:10  activations 4.0 MB
-                     4.0 ms     4%  train.py:11
-                     200 µs   0.2%  train.py:16
-                      10 µs  <0.1%  train.py:18
+            Most expensive lines
+                  50 ms    50%  train.py:8  activations 80 MB
+                        GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                        tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                  20 ms    20%  train.py:19
+                 8.0 ms     8%  train.py:14
+                 6.5 ms     6%  train.py:17
+                        GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                        tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
+                 6.0 ms     6%  train.py:10  activations 4.0 MB
+                 4.0 ms     4%  train.py:11
+                 200 µs   0.2%  train.py:16
+                  10 µs  <0.1%  train.py:18
 
-                Most expensive layers  with their backward pass and update
-                      65 ms    65%  conv  Conv2d
-                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
-                      15 ms    15%  head  Linear"#]],
+            Most expensive layers  self time, with backward pass and update
+                  65 ms    65%  conv  Conv2d
+                        GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                        tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                  15 ms    15%  head  Linear
+                 5.0 ms     5%  the model  Net"#]],
     );
     check_utilization(
         false,
         expect![[r#"
-                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                NVIDIA H200 · PyTorch 2.15.0 · batch size 32
-                median of 3 iterations, ±4%
-                  72% in PyTorch ops
-                  forward   80% in PyTorch ops
-                  backward  80% in PyTorch ops
+            320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+            NVIDIA H200 · PyTorch 2.15.0 · batch size 32
+            median of 3 iterations, ±4%
+              72% in PyTorch ops
+              forward   80% in PyTorch ops
+              backward  80% in PyTorch ops
 
-                Most expensive lines
-                      50 ms    50%  train.py:8  activations 80 MB  80% in PyTorch ops
-                      20 ms    20%  train.py:19
-                     8.0 ms     8%  train.py:14
-                     6.5 ms     6%  train.py:17  80% in PyTorch ops
-                     6.0 ms     6%  train.py:10  activations 4.0 MB
-                     4.0 ms     4%  train.py:11
-                     200 µs   0.2%  train.py:16
-                      10 µs  <0.1%  train.py:18
+            Most expensive lines
+                  50 ms    50%  train.py:8  activations 80 MB  80% in PyTorch ops
+                  20 ms    20%  train.py:19
+                 8.0 ms     8%  train.py:14
+                 6.5 ms     6%  train.py:17  80% in PyTorch ops
+                 6.0 ms     6%  train.py:10  activations 4.0 MB
+                 4.0 ms     4%  train.py:11
+                 200 µs   0.2%  train.py:16
+                  10 µs  <0.1%  train.py:18
 
-                Most expensive layers  with their backward pass and update
-                      65 ms    65%  conv  Conv2d  80% in PyTorch ops
-                      15 ms    15%  head  Linear"#]],
+            Most expensive layers  self time, with backward pass and update
+                  65 ms    65%  conv  Conv2d  80% in PyTorch ops
+                  15 ms    15%  head  Linear
+                 5.0 ms     5%  the model  Net"#]],
     );
 }
 
