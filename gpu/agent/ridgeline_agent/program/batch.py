@@ -16,6 +16,8 @@ from .memory import tensors_in
 _MAX_TENSORS = 100
 # A sampler may wrap another one that has the batch size.
 _MAX_WRAPPERS = 4
+# More iterations are not profiled.
+_MAX_BEFORE = 256
 
 
 class Samples(NamedTuple):
@@ -37,8 +39,9 @@ class BatchWatch:
         self._loaded_is_certain = self._given_is_certain = True
         self._provided: int | None = None
         self._declared: set[int] = set()
-        # The iteration before, whose batch may be whole if this one is the rest of an epoch.
-        self._before: BatchWatch | None = None
+        # Sources and sizes of the batches of earlier iterations: they are whole if this one is the
+        # rest of an epoch, and of several sizes if episodes are.
+        self._before: list[tuple[Hashable, int]] = []
 
     @property
     def has_loader(self) -> bool:
@@ -50,8 +53,7 @@ class BatchWatch:
         following = BatchWatch()
         following._provided = self._provided
         following._declared = self._declared
-        self._before = None
-        following._before = self
+        following._before = [*self._before, self._source()][-_MAX_BEFORE:]
         return following
 
     def provided(self, size: int) -> None:
@@ -125,14 +127,12 @@ class BatchWatch:
         """Returns `batch` for the manifest."""
         if self._provided is not None:
             return {"size": self._provided, "from": "provider", "certain": True}
-        whole = self._whole()
+        whole, is_whole = self._whole()
         if self._loaded:
             largest = self._largest_loader()
-            is_certain = self._loaded_is_certain
-            if whole is not None:
-                is_certain &= whole in self._declared
+            is_certain = self._loaded_is_certain and (is_whole or whole in self._declared)
             return {
-                "size": whole or self._loaded[largest],
+                "size": whole,
                 "from": "loader",
                 "certain": is_certain,
                 "samples_per_epoch": _samples_per_epoch(self._samplers.get(largest)),
@@ -140,35 +140,26 @@ class BatchWatch:
         if self._given:
             first = next(iter(self._given.values()))
             # With one sample, an agent may only have chosen an action.
-            size = first if first > 1 else self._largest_data()
+            size = whole if first > 1 else self._largest_data()
             # Positive and negative samples may be in one input, or a batch may be split.
             is_loaders = not self._declared or size in self._declared
-            is_certain = self._given_is_certain and is_loaders and size == first
-            is_certain &= not self._differs_from_before()
-            return {"size": whole or size, "from": "input", "certain": is_certain}
+            is_certain = self._given_is_certain and is_loaders and size == first and is_whole
+            return {"size": size, "from": "input", "certain": is_certain}
         return {"size": None, "from": "input", "certain": False}
 
-    def _whole(self) -> int | None:
-        """Returns the size of the batch before from the same loader or of the same call, if that
-        was larger: the last batch of an epoch has the rest of the samples.
-        """
-        size = self._source()[1]
-        before = self._size_before()
-        return before if before is not None and before > size > 1 else None
+    def _whole(self) -> tuple[int, bool]:
+        """Returns the size of a whole batch, and whether this iteration had it.
 
-    def _differs_from_before(self) -> bool:
-        """Whether the batch before had another size, such as an episode of another length."""
-        return self._size_before() not in (None, self._source()[1])
-
-    def _size_before(self) -> int | None:
-        """Returns the size of the batch before, if it is from the same loader or of the same
-        call.
+        The last batch of an epoch has the rest of the samples. Episodes of different lengths have
+        a mean length.
         """
-        source = self._source()[0]
-        if self._before is None or source is None:
-            return None
-        source_before, size_before = self._before._source()
-        return size_before if source_before == source else None
+        source, size = self._source()
+        sizes = [size, *(before for other, before in self._before if other == source)]
+        largest = max(sizes)
+        if size <= 1 or sizes.count(largest) * 2 >= len(sizes):
+            whole = size if size <= 1 else largest
+            return whole, whole == size
+        return round(sum(sizes) / len(sizes)), False
 
     def _source(self) -> tuple[Hashable, int]:
         """Returns the loader or the call whose samples are counted, and their number."""
