@@ -152,6 +152,25 @@ def test_multiple_models_are_named_after_variables() -> None:
     assert owned == {"generator": 20, "discriminator.0": 5}
 
 
+def test_parameters_without_a_gradient_are_not_updated() -> None:
+    recording = check(
+        """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.copied, self.used = nn.Linear(4, 4), nn.Linear(4, 4)
+        def forward(self, x):
+            return self.used(x)
+    model = Net()
+    x = torch.ones(2, 4)
+    """,
+        train=TRAIN.replace("SGD", "Adam"),
+    )
+    [optimizer] = recording.manifest["optimizers"]
+    updated = [recording.manifest["modules"][module]["path"] for module, _ in optimizer["modules"]]
+    assert updated == ["used"]
+
+
 def test_shared_parameters_are_counted_once() -> None:
     recording = check("""
     class Tied(nn.Module):

@@ -312,10 +312,11 @@ def optimizers_json(
     described = []
     for optimizer in optimizers:
         elements: dict[int, int] = {}
+        with_state = _with_state(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 owner = owners.get(id(parameter))
-                if owner is not None:
+                if owner is not None and (not with_state or id(parameter) in with_state):
                     elements[owner] = elements.get(owner, 0) + _size(parameter)[0]
         options = optimizer.param_groups[0] if optimizer.param_groups else {}
         described.append(
@@ -329,6 +330,15 @@ def optimizers_json(
             }
         )
     return described
+
+
+def _with_state(optimizer: torch.optim.Optimizer) -> set[int]:
+    """Returns the object IDs of the parameters that the optimizer has a state for. A parameter
+    without a gradient gets none, such as those of a layer that `nn.TransformerEncoder` copies.
+    """
+    state = getattr(optimizer, "state", None)
+    # A class of the program may have anything as its state.
+    return {id(parameter) for parameter in state} if isinstance(state, dict) else set()
 
 
 def _algorithm(kind: Any) -> str:
