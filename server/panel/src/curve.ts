@@ -4,11 +4,13 @@ import { AXIS, drawAxis } from "./axis";
 import type { Cursor } from "./cursor";
 import type { Memory } from "./document";
 import { bytes, duration } from "./format";
-import type { Band } from "./memory_stack";
+import { most, type Band } from "./memory_stack";
 import { Surface, type Paint } from "./surface";
 import { colours } from "./theme";
 
 const TOP = 26;
+/** The minimum height of a band with an outline, in pixels. */
+const MIN_OUTLINED = 3;
 
 export interface Point {
   atNs: number;
@@ -181,9 +183,12 @@ export class Curve {
         }
         context.fillStyle = palette.kinds[band.colour] ?? palette.memorySoft;
         context.fill();
-        context.strokeStyle = palette.surface;
-        context.lineWidth = 0.75;
-        context.stroke();
+        // Lines around many thin bands would hide them.
+        if (y(0) - y(most(band)) >= MIN_OUTLINED) {
+          context.strokeStyle = palette.surface;
+          context.lineWidth = 0.75;
+          context.stroke();
+        }
         start = end;
       }
       band.sizes.forEach((size, at) => { below[at]! += size; });

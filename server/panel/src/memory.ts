@@ -149,8 +149,9 @@ export class MemorySection {
     if (memory === null) return;
     const found = memory.tensors.length === 0 ? [] : bands(memory, this.#grouping);
     this.#curve.show(memory, found);
-    // Each tensor has a band, and neighbours differ in colour: the tooltip and the table name them.
-    const named = this.#grouping === "tensor" ? [] : [...found].reverse();
+    // Tensors have the colours of their kinds; the tooltip and the table name them.
+    const shown = this.#grouping === "tensor" && found.length > 0 ? bands(memory, "kind") : found;
+    const named = [...shown].reverse();
     const peak = memory.curve.findIndex(([, size]) => size === memory.peakBytes);
     fill(this.#legend, ...named.map((band) => this.#entry(band, Math.max(0, peak))));
     this.#legend.hidden = named.length === 0;

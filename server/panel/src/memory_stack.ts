@@ -42,8 +42,9 @@ export function bands(memory: Memory, by: Grouping): Band[] {
   });
   let found: Band[];
   if (by === "tensor") {
-    found = memory.tensors.map((tensor, at) => {
-      const band = { ...empty(tensor.name ?? tensor.kind, life(tensor), tensor.place), colour: at % NAMED };
+    found = memory.tensors.map((tensor) => {
+      const colour = colourOf(memory, tensor.kind);
+      const band = { ...empty(tensor.name ?? tensor.kind, life(tensor), tensor.place), colour };
       add(band, tensor);
       return band;
     });
@@ -60,7 +61,7 @@ export function bands(memory: Memory, by: Grouping): Band[] {
     const others = empty(by === "kind" ? "other kinds" : "other lines", "", null);
     for (const band of largest.slice(NAMED)) band.sizes.forEach((size, at) => { others.sizes[at]! += size; });
     found.sort((a, b) => begin(a) - begin(b) || most(b) - most(a));
-    found.forEach((band, at) => { band.colour = at; });
+    found.forEach((band, at) => { band.colour = by === "kind" ? colourOf(memory, band.label) : at; });
     if (most(others) > 0) found.push(others);
   }
   const rest = empty("smaller tensors and the allocator", "", null);
@@ -70,6 +71,12 @@ export function bands(memory: Memory, by: Grouping): Band[] {
     rest.sizes[at] = Math.max(0, size - known);
   });
   return most(rest) > 0 ? [...found, rest] : found;
+}
+
+/** Returns the index of the colour that a kind has in the bar of the peak. */
+function colourOf({ atPeak }: Memory, kind: string): number {
+  const at = atPeak.findIndex((part) => part.kind === kind);
+  return at < 0 ? NAMED : Math.min(NAMED, at);
 }
 
 /** Describes a tensor: `4.2 MB activations, from 3 ms to 20 ms`. */
@@ -93,7 +100,8 @@ function firstNotBefore(times: readonly number[], time: number): number {
   return low;
 }
 
-function most({ sizes }: Band): number {
+/** Returns the largest size of a band. */
+export function most({ sizes }: Band): number {
   return sizes.reduce((a, b) => Math.max(a, b), 0);
 }
 
