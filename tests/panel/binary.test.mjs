@@ -59,7 +59,7 @@ describe("the panel of the binary", { skip }, () => {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("#headline").innerText(), /samples\/s/);
     await page.getByRole("radio", { name: "Table" }).check();
-    await page.getByRole("radio", { name: "Line" }).check();
+    await page.getByRole("radio", { name: "Line", exact: true }).check();
     assert.match(await page.getByRole("treegrid").innerText(), /model\.py/);
     await page.getByRole("radio", { name: "Chart" }).check();
     await checkNoSidewaysScroll(page, name);

@@ -157,7 +157,7 @@ await session({ home, trusted: true }, async (window, home) => {
 
   await step(window, "a click in the panel goes to the line", async () => {
     await window.goTo(1, 1);
-    await window.panel.getByRole("radio", { name: "Line" }).or(window.panel.getByRole("button", { name: "Line" })).first().click();
+    await window.panel.getByRole("radio", { name: "Line", exact: true }).or(window.panel.getByRole("button", { name: "Line" })).first().click();
     const chart = window.panel.locator("canvas.icicle");
     await chart.focus();
     await chart.press("ArrowDown");
