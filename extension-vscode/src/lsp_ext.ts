@@ -120,6 +120,7 @@ export const OPTIMIZATIONS: Record<string, string> = {
   "data-parallel": "Train on several GPUs (torchrun, DistributedDataParallel)",
   accumulate: "Synchronize gradients once per step (no_sync)",
   "gradient-compression": "Exchange gradients in bfloat16 (bf16_compress_hook)",
+  "fused-attention": "Use fused attention (scaled_dot_product_attention)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
 };

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 /// Maximum size in bytes, for the test build with few optimizations. Detects files that do not
 /// belong in the package.
-const MAX_EXTENSION_BYTES: u64 = 20_000_000;
+const MAX_EXTENSION_BYTES: u64 = 24_000_000;
 
 /// Returns the package with this extension. Prints why and returns `None` if packages were not built.
 fn package(ending: &str) -> Option<PathBuf> {
