@@ -117,7 +117,10 @@ async function onProcessor() {
     await step(window, "the panel opens", async () => {
       await window.command("Ridgeline: Open Panel");
       await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
-      await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, (panel) => panel.screenshot({ path: join(folder, "panel.png") }));
+      await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, async (panel) => {
+        await panel.screenshot({ path: join(folder, "panel.png") });
+        await panel.locator("#memory").screenshot({ path: join(folder, "memory.png") });
+      });
     });
   });
 }
