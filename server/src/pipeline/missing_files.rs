@@ -1,5 +1,5 @@
-//! Finds a module or file in the project that its program looked for in another place. The search
-//! is bounded, and may find nothing.
+//! Finds a module or file in the project that its program looked for in another place, or a script
+//! that may create it. The search is bounded, and may find nothing.
 
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Reads attention that is written out: from the product of weights and values back over dropout,
-//! softmax, masks and scale to the product of queries and keys.
+//! Reads attention that is written out: from the matrix multiplication of weights and values back
+//! over dropout, softmax, masks and scale to that of queries and keys.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +25,10 @@ pub(super) type Obstacle = (usize, &'static str);
 
 /// Attention in its parts.
 pub(super) struct Attention<'a> {
-    pub queries: Node<'a>,
-    pub keys: String,
-    /// The node that `keys` was read from.
-    pub keys_node: Node<'a>,
+    pub scores: Scores<'a>,
     pub values: Node<'a>,
-    /// The product of weights and values, which is replaced.
+    /// The matrix multiplication of weights and values, which is replaced.
     pub output: Node<'a>,
-    pub factors: Vec<Factor<'a>>,
-    pub masks: Vec<Mask<'a>>,
-    /// What is added to the scores, and the condition under which it is.
-    pub bias: Option<(Node<'a>, Option<Node<'a>>)>,
     /// The argument `dropout_p`.
     pub dropout: Option<String>,
     /// Statements that are not needed any more, in the reverse order of the text.
@@ -45,13 +38,15 @@ pub(super) struct Attention<'a> {
 }
 
 /// What the scores are made of.
-struct Scores<'a> {
-    queries: Node<'a>,
-    keys: String,
-    keys_node: Node<'a>,
-    factors: Vec<Factor<'a>>,
-    masks: Vec<Mask<'a>>,
-    bias: Option<(Node<'a>, Option<Node<'a>>)>,
+pub(super) struct Scores<'a> {
+    pub queries: Node<'a>,
+    pub keys: String,
+    /// The node that `keys` was read from.
+    pub keys_node: Node<'a>,
+    pub factors: Vec<Factor<'a>>,
+    pub masks: Vec<Mask<'a>>,
+    /// What is added to the scores, and the condition under which it is.
+    pub bias: Option<(Node<'a>, Option<Node<'a>>)>,
 }
 
 /// Reads one attention.
@@ -97,14 +92,9 @@ impl<'p, 'a> Reader<'p, 'a> {
         };
         let scores = reader.scores(scores, statement)?;
         Ok(Some(Attention {
-            queries: scores.queries,
-            keys: scores.keys,
-            keys_node: scores.keys_node,
+            scores,
             values: product.right,
             output,
-            factors: scores.factors,
-            masks: scores.masks,
-            bias: scores.bias,
             dropout: reader.dropout,
             statements: reader.statements,
             names: reader.names,

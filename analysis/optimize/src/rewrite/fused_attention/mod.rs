@@ -201,13 +201,18 @@ fn is_keyword(node: Node<'_>) -> bool {
 
 /// The expressions that the fused call takes, other than the values.
 fn parts<'a>(attention: &Attention<'a>) -> Vec<Node<'a>> {
-    let mut parts = vec![attention.queries, attention.keys_node, attention.values];
-    parts.extend(attention.factors.iter().map(|factor| factor.value));
+    let mut parts = vec![attention.scores.queries, attention.scores.keys_node, attention.values];
+    parts.extend(attention.scores.factors.iter().map(|factor| factor.value));
     parts.extend(
-        attention.masks.iter().flat_map(|mask| [Some(mask.place), mask.condition]).flatten(),
+        attention.scores.masks.iter().flat_map(|mask| [Some(mask.place), mask.condition]).flatten(),
     );
     parts.extend(
-        attention.bias.iter().flat_map(|(bias, condition)| [Some(*bias), *condition]).flatten(),
+        attention
+            .scores
+            .bias
+            .iter()
+            .flat_map(|(bias, condition)| [Some(*bias), *condition])
+            .flatten(),
     );
     parts
 }
@@ -221,19 +226,19 @@ fn replace<'a>(
 ) -> Result<(), Refusal> {
     let text = program.module(module);
     let (mask, is_causal) = mask_argument(program, module, attention)?;
-    let queries = text.text(&attention.queries.byte_range());
+    let queries = text.text(&attention.scores.queries.byte_range());
     let mut arguments = vec![
         queries.to_owned(),
-        attention.keys.clone(),
+        attention.scores.keys.clone(),
         text.text(&attention.values.byte_range()).to_owned(),
     ];
     arguments.extend(mask.map(|mask| format!("attn_mask={mask}")));
     arguments.extend(attention.dropout.iter().map(|share| format!("dropout_p={share}")));
     arguments.extend(is_causal.then(|| "is_causal=True".to_owned()));
-    let tensors = [queries, attention.keys.as_str()];
-    let scale = scale::scale(program, module, &attention.factors, tensors);
+    let tensors = [queries, attention.scores.keys.as_str()];
+    let scale = scale::scale(program, module, &attention.scores.factors, tensors);
     arguments.extend(scale.map(|scale| format!("scale={scale}")));
-    if attention.masks.iter().any(|mask| mask.is_finite) {
+    if attention.scores.masks.iter().any(|mask| mask.is_finite) {
         edits.note(
             "A query whose keys are all masked had equal weights before, and has none (or NaN) now",
         );
@@ -255,7 +260,7 @@ fn mask_argument(
 ) -> Result<(Option<String>, bool), Refusal> {
     let text = program.module(module);
     let as_written = |node: Node<'_>| text.text(&node.byte_range()).to_owned();
-    if let Some((bias, condition)) = attention.bias {
+    if let Some((bias, condition)) = attention.scores.bias {
         let bias = as_written(bias);
         let Some(condition) = condition else { return Ok((Some(bias), false)) };
         // Without a mask the argument is None, as the variable is.
@@ -263,7 +268,7 @@ fn mask_argument(
         let otherwise = format!("{bias} if {} else None", as_written(condition));
         return Ok((Some(if is_itself { bias } else { otherwise }), false));
     }
-    match attention.masks.as_slice() {
+    match attention.scores.masks.as_slice() {
         [] => Ok((None, false)),
         [one] if mask::is_causal(program, module, one) => Ok((None, true)),
         [one] => {

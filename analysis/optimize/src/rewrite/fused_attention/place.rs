@@ -61,6 +61,7 @@ pub(super) fn remove<'a>(
     let mut ordered = statements.to_vec();
     ordered.sort_by_key(|statement| statement.start_byte());
     let mut lines: Vec<(u32, u32)> = Vec::new();
+    let is_blank = |line: u32| text.index.lines().trimmed(text.index.text(), line).is_empty();
     for statement in ordered {
         let is_alone = layout.indentation(statement.start_byte()).is_some()
             && layout.ends_line(statement.end_byte());
@@ -80,14 +81,12 @@ pub(super) fn remove<'a>(
             first = line;
             above = comment.prev_named_sibling();
         }
-        let is_blank = |line: u32| text.index.lines().trimmed(text.index.text(), line).is_empty();
         match lines.last_mut() {
             // Only blank lines are between the two.
             Some((_, end)) if (*end + 1..first).all(is_blank) => *end = last,
             _ => lines.push((first, last)),
         }
     }
-    let is_blank = |line: u32| text.index.lines().trimmed(text.index.text(), line).is_empty();
     for (first, mut last) in lines {
         let opens_block = |line: u32| {
             let trimmed = text.index.lines().trimmed(text.index.text(), line);

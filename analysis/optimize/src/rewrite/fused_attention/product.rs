@@ -1,4 +1,4 @@
-//! Matrix products: `a @ b`, `torch.matmul(a, b)`, `torch.bmm(a, b)`, `torch.einsum("…id,…jd->…ij", a, b)`.
+//! Matrix multiplications: `a @ b`, `torch.matmul(a, b)`, `torch.bmm(a, b)`, `torch.einsum("…id,…jd->…ij", a, b)`.
 
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Module, last_name};
@@ -9,7 +9,7 @@ use super::super::program::Program;
 use super::super::syntax::{callee, written};
 use super::einsum::Equation;
 
-/// A product of two tensors, as matrices in their last two dimensions.
+/// A matrix multiplication of two tensors, in their last two dimensions.
 pub(super) struct Product<'a> {
     pub left: Node<'a>,
     pub right: Node<'a>,

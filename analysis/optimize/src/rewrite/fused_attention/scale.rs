@@ -32,6 +32,10 @@ pub(super) fn scale(
     {
         return None;
     }
+    if let [Factor { value, is_divisor: false }] = factors {
+        // One factor needs no parentheses.
+        return Some(text.text(&unwrapped(*value).byte_range()).to_owned());
+    }
     let factor = |one: &Factor<'_>| {
         let value = text.text(&one.value.byte_range());
         match Kind::of(&one.value) {
@@ -43,14 +47,10 @@ pub(super) fn scale(
     };
     let (divisors, multipliers): (Vec<_>, Vec<_>) =
         factors.iter().partition(|factor| factor.is_divisor);
-    let product: Vec<String> = multipliers.into_iter().map(factor).collect();
+    let multiplied: Vec<String> = multipliers.into_iter().map(factor).collect();
     let divided: String = divisors.into_iter().map(|one| format!(" / {}", factor(one))).collect();
-    let product = if product.is_empty() { "1.0".to_owned() } else { product.join(" * ") };
-    let is_alone = factors.len() == 1 && divided.is_empty();
-    // One factor needs no parentheses.
-    let alone = factors.first().filter(|_| is_alone);
-    let alone = alone.map(|one| unwrapped(one.value)).map(|one| text.text(&one.byte_range()));
-    Some(alone.map_or_else(|| format!("{product}{divided}"), str::to_owned))
+    let multiplied = if multiplied.is_empty() { "1.0".to_owned() } else { multiplied.join(" * ") };
+    Some(format!("{multiplied}{divided}"))
 }
 
 fn unwrapped(node: Node<'_>) -> Node<'_> {
