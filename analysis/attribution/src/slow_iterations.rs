@@ -34,14 +34,16 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     // Other programs delay some iterations, but that says nothing about the period.
     let undisturbed_ns = iterations.undisturbed_ns();
     let undisturbed = Split::of(&undisturbed_ns, &iterations.slow);
-    let is_period =
-        |&period: &u32| period >= 2 && undisturbed.explains_mean(&undisturbed_ns, Some(period));
+    let is_period = |&period: &u32| {
+        period >= 2 && undisturbed.mean_that_fits(&undisturbed_ns, Some(period)).is_some()
+    };
     let period = iterations.period.filter(is_period);
-    // The positions of an accidental period are not those of the slow iterations.
-    if period.is_none() && !wall.explains_mean(&iterations.timed_ns, None) {
-        return None;
-    }
-    let mean_ns = mean_over_periods(&iterations.timed_ns, period)?;
+    let mean_ns = match (wall.mean_that_fits(&iterations.timed_ns, period), period) {
+        (Some(mean_ns), _) => mean_ns,
+        (None, Some(period)) => mean_of_typical_period(&iterations.timed_ns, period)?,
+        // The positions of an accidental period are not those of the slow iterations.
+        (None, None) => return None,
+    };
     let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
     let profiled = u32::try_from(iterations.profiled.len()).ok()?;
     is_sound.then_some(SlowIterations {
@@ -72,19 +74,20 @@ impl Split {
         Split { slow: times(true), others: times(false) }
     }
 
-    /// Whether the two medians explain the mean of these times: with one slow iteration in each
-    /// period, or with as many as there are.
-    fn explains_mean(&self, times_ns: &[u64], period: Option<u32>) -> bool {
-        let (Some(typical_ns), Some(slow_ns)) = (median(&self.others), median(&self.slow)) else {
-            return false;
-        };
+    /// Returns the mean of these times, if the two medians explain it: with one slow iteration in each period, or with
+    /// as many as there are. With a period, the mean of a typical one counts if the mean of all does not fit, because
+    /// a delay of a single iteration changes only the latter.
+    fn mean_that_fits(&self, times_ns: &[u64], period: Option<u32>) -> Option<f64> {
+        let (typical_ns, slow_ns) = (median(&self.others)?, median(&self.slow)?);
         let slow_share = match period {
             Some(period) => 1.0 / f64::from(period),
             None => self.slow.len() as f64 / times_ns.len() as f64,
         };
         let predicted_ns = typical_ns + slow_share * (slow_ns - typical_ns);
-        mean_over_periods(times_ns, period)
-            .is_some_and(|mean| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns)
+        let of_typical = period.and_then(|period| mean_of_typical_period(times_ns, period));
+        let means = [mean_over_periods(times_ns, period), of_typical];
+        let fits = |mean: &f64| (mean - predicted_ns).abs() <= MAX_DEVIATION * predicted_ns;
+        means.into_iter().flatten().find(fits)
     }
 }
 
@@ -92,6 +95,16 @@ impl Split {
 fn mean_over_periods(times_ns: &[u64], period: Option<u32>) -> Option<f64> {
     let whole = times_ns.get(first_of_whole_periods(times_ns.len(), period)..)?;
     (!whole.is_empty()).then(|| whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64)
+}
+
+/// Returns the mean time over one period, of which each iteration takes the median of those at its place.
+fn mean_of_typical_period(times_ns: &[u64], period: u32) -> Option<f64> {
+    let at_place = |place: usize| -> Vec<f64> {
+        times_ns.iter().skip(place).step_by(period as usize).map(|&ns| ns as f64).collect()
+    };
+    let medians: Option<Vec<f64>> =
+        (0..period as usize).map(|place| median(&at_place(place))).collect();
+    Some(medians?.iter().sum::<f64>() / f64::from(period))
 }
 
 /// Returns the index of the first timed iteration of whole periods; 0 if there is no period.
@@ -209,6 +222,19 @@ mod tests {
         // Other programs slowed down some of the others.
         check(&[9, 2, 2, 8, 9, 2, 2, 2], &[0, 4], Some(4), Some(Some(4)));
         check(&[9, 2, 2, 20, 9, 2, 2, 9], &[0, 4], Some(4), None);
+    }
+
+    #[test]
+    fn one_delayed_iteration_hides_no_period() {
+        // Without the delay, the mean is 3.75.
+        let iterations = Iterations {
+            timed_ns: vec![9, 2, 2, 2, 9, 2, 2, 2, 200, 2, 2, 2, 9, 2, 2, 2],
+            slow: vec![0, 4, 8, 12],
+            period: Some(4),
+            ..Iterations::default()
+        };
+        let found = from_recorder(&iterations).expect("slow iterations");
+        assert_eq!((found.period, found.mean_ns), (Some(4), 3.75));
     }
 
     #[test]
