@@ -23,13 +23,10 @@ const MAX_SHARE_OF_OTHERS: f64 = 0.5;
 /// accident.
 const MAX_DEVIATION: f64 = 0.25;
 
-/// Returns the slow iterations found by the recorder; `None` if there is only one, which may be an
-/// accident.
+/// Returns the slow iterations found by the recorder; `None` if there is only one without a period,
+/// which may be an accident.
 pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     let wall = Split::of(&iterations.timed_ns, &iterations.slow);
-    if iterations.slow.len() < 2 {
-        return None;
-    }
     let (typical_ns, slow_ns) = (median(&wall.others)?, median(&wall.slow)?);
     // Other programs delay some iterations, but that says nothing about the period.
     let undisturbed_ns = iterations.undisturbed_ns();
@@ -38,6 +35,9 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
         period >= 2 && undisturbed.mean_that_fits(&undisturbed_ns, Some(period)).is_some()
     };
     let period = iterations.period.filter(is_period);
+    if iterations.slow.len() < 2 && period.is_none() {
+        return None;
+    }
     let mean_ns = match (wall.mean_that_fits(&iterations.timed_ns, period), period) {
         (Some(mean_ns), _) => mean_ns,
         (None, Some(period)) => mean_of_typical_period(&iterations.timed_ns, period)?,
@@ -222,6 +222,9 @@ mod tests {
         // Other programs slowed down some of the others.
         check(&[9, 2, 2, 8, 9, 2, 2, 2], &[0, 4], Some(4), Some(Some(4)));
         check(&[9, 2, 2, 20, 9, 2, 2, 9], &[0, 4], Some(4), None);
+        // The recorder knows the period of a single slow iteration from the lengths of loops.
+        check(&[2, 9, 2, 2], &[1], Some(4), Some(Some(4)));
+        check(&[2, 9, 2, 2], &[1], None, None);
     }
 
     #[test]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline_agent.record.extra.more_times import are_quick, more_are_timed_again
+from ridgeline_agent.iterations.rhythm import Round
+from ridgeline_agent.record.extra.more_times import (
+    are_quick,
+    is_quick_round,
+    more_are_timed_again,
+)
 from ridgeline_agent.record.extra.signal_grace_period import SignalGracePeriod
 from ridgeline_agent.record.timing import more_are_timed
 
@@ -77,15 +82,43 @@ ONE_SLOW = [1, 1, 9, 1]
 )
 def test_more_are_timed_again(times_ms: list[int], quick: bool, on_cuda: bool, more: bool) -> None:
     times_ns = ns(times_ms)
-    assert more_are_timed_again(times_ns, times_ns, quick, 3_000 * MS, on_cuda) is more
+    assert more_are_timed_again(times_ns, times_ns, None, quick, 3_000 * MS, on_cuda) is more
+
+
+@pytest.mark.parametrize("on_cuda", [False, True])
+@pytest.mark.parametrize(
+    ("times_ms", "more"),
+    [
+        ([40] * 49, True),
+        # The first iteration of the next round has been timed, and a whole round.
+        ([40] * 30 + [400] + [40] * 18, True),
+        ([40] * 30 + [400] + [40] * 21, False),
+        # What runs between the rounds took too long. The rest of the round is quick.
+        ([40] * 30, True),
+        ([40] * 29 + [3000], False),
+        ([40] * 30 + [3000], True),
+    ],
+)
+def test_a_round_of_loops_is_timed(times_ms: list[int], on_cuda: bool, more: bool) -> None:
+    times_ns = ns(times_ms)
+    of_loops = Round(length=50, done=20)
+    again = more_are_timed_again(times_ns, times_ns, of_loops, False, 3_000 * MS, on_cuda)
+    assert again is more
+
+
+def test_only_quick_rounds_are_timed() -> None:
+    assert is_quick_round(Round(50, 1), ns([60, 60, 1000]))
+    assert not is_quick_round(Round(50, 1), ns([61, 61, 1]))
+    assert not is_quick_round(Round(50, 1), [])
+    assert not is_quick_round(None, ns([1]))
 
 
 def test_iterations_that_waited_for_the_cpu_are_not_slow() -> None:
     # Every fourth one is slow; other programs delayed some of the others.
     wall_ns = ns([100, 20, 110, 20, 100, 90, 20, 80, 100, 85, 20, 95, 100, 20, 70, 20])
     undisturbed_ns = ns([100, 20, 20, 20] * 4)
-    assert more_are_timed_again(wall_ns, wall_ns, False, 3_000 * MS, False)
-    assert not more_are_timed_again(wall_ns, undisturbed_ns, False, 3_000 * MS, False)
+    assert more_are_timed_again(wall_ns, wall_ns, None, False, 3_000 * MS, False)
+    assert not more_are_timed_again(wall_ns, undisturbed_ns, None, False, 3_000 * MS, False)
 
 
 def test_signal_grace_period_depends_on_remaining_time() -> None:

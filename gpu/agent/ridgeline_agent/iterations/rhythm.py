@@ -37,6 +37,27 @@ _FOR_EACH_OUTLIER = 3
 
 
 @dataclass(frozen=True)
+class Round:
+    """A round of the innermost loops, which an outer loop repeats."""
+
+    # The number of iterations in a round.
+    length: int
+    # How many of them have ended.
+    done: int
+
+    @property
+    def place(self) -> int:
+        """The number of iterations from now until the first one of the next round. That includes
+        what runs between two rounds.
+        """
+        return (self.length - self.done) % self.length
+
+    def after(self, iterations: int) -> Round:
+        """Returns the round after this number of iterations."""
+        return Round(self.length, (self.done + iterations) % self.length)
+
+
+@dataclass(frozen=True)
 class Rhythm:
     """The pattern in the times of consecutive iterations."""
 
@@ -50,15 +71,36 @@ class Rhythm:
     is_settled: bool
 
 
-def rhythm(times_ns: Sequence[int]) -> Rhythm:
-    """Analyzes the times of consecutive iterations."""
+def rhythm(times_ns: Sequence[int], of_loops: Round | None = None) -> Rhythm:
+    """Analyzes the times of consecutive iterations.
+
+    Args:
+        of_loops: The round that the loops had reached before the first of them, if known.
+    """
     # On a log scale, slow iterations that differ among themselves stay together. On a linear scale,
     # small variations of fast ones do not matter.
     found = [_read(times_ns, _slow(times_ns, scale)) for scale in (math.log, float)]
     best = max(found, key=lambda one: (one.period is not None, len(one.slow) > 0, one.is_settled))
     if best.period is None and (by_place := _by_place(times_ns)) is not None:
         return by_place
+    if best.period is None and of_loops is not None and _begin_slowly(times_ns, of_loops):
+        slow = tuple(range(of_loops.place, len(times_ns), of_loops.length))
+        return Rhythm(slow, of_loops.length, of_loops.place, True)
     return best
+
+
+def _begin_slowly(times_ns: Sequence[int], of_loops: Round) -> bool:
+    """Whether the first iterations of rounds are slow. The loops' source says which those are, so
+    one is enough.
+    """
+    if len(times_ns) < of_loops.length:
+        return False
+    first = times_ns[of_loops.place :: of_loops.length]
+    others = [ns for at, ns in enumerate(times_ns) if at % of_loops.length != of_loops.place]
+    typical = statistics.median(others)
+    return min(first) >= _GAP * typical and sum(first) - len(first) * typical >= (
+        _MIN_EXCESS * sum(times_ns)
+    )
 
 
 def _by_place(times_ns: Sequence[int]) -> Rhythm | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from typing import Any
+from typing import Any, Union
 
 import torch
 
@@ -18,6 +18,7 @@ _MAX_TEXT_BYTES = 4_000_000
 _MAX_WRAPPERS = 100
 
 Frames = list[tuple[int, types.CodeType, int]]
+Loop = Union[ast.For, ast.AsyncFor, ast.While]
 
 
 def stack_frames(frame: types.FrameType | None, sources: Sources) -> Frames:
@@ -108,17 +109,21 @@ def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
 
 
 def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> int | None:
-    tree = _tree(code, sources)
-    if tree is None:
-        return None
     first, last = min(lines), max(lines)
-    around: list[ast.For | ast.AsyncFor | ast.While] = [
+    around = loops_around(code, first, sources)
+    found = (loop.lineno for loop in around if (loop.end_lineno or 0) >= last)
+    return next(found, None)
+
+
+def loops_around(code: types.CodeType, line: int, sources: Sources) -> list[Loop]:
+    """Returns the loops in a function of the user that contain a line, innermost first. Empty for
+    other functions.
+    """
+    tree = _tree(code, sources)
+    around: list[Loop] = [
         node
-        for node in ast.walk(tree)
+        for node in (() if tree is None else ast.walk(tree))
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While))
-        and node.lineno >= code.co_firstlineno
-        and node.lineno <= first
-        and (node.end_lineno or 0) >= last
+        and code.co_firstlineno <= node.lineno <= line <= (node.end_lineno or 0)
     ]
-    innermost = max(around, key=lambda loop: loop.lineno, default=None)
-    return None if innermost is None else innermost.lineno
+    return sorted(around, key=lambda loop: loop.lineno, reverse=True)

@@ -84,6 +84,7 @@ class Recorder:
             self._processes_of_ranks,
             self._all_ranks,
             self._complete,
+            may_give_up=not in_kernel,
         )
         self._receiver = HookReceiver(
             tracker, program, profiled, traces, stages, children, self.ignore
@@ -159,6 +160,7 @@ class Recorder:
 
     def ended(self) -> str:
         """The program ended early. Writes what was recorded and returns the outcome."""
+        self._stages.wait_for_saving()
         host, stage, children = self._tracker.host, self._stages.stage, self._children
         if stage is Stage.SAVING:
             return "complete"
@@ -182,6 +184,7 @@ class Recorder:
 
     def failed(self, error: BaseException) -> None:
         """The program raised an exception. Writes a manifest with its description and location."""
+        self._stages.wait_for_saving()
         if self._stages.extra is not None:
             # Everything that was requested had been recorded.
             self._complete(None)

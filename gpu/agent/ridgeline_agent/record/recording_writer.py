@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..iterations.rhythm import rhythm
 from ..iterations.tracker import IterationTracker
 from ..program import notebook_cells
 from ..program.memory import MemoryWatch
@@ -177,7 +176,7 @@ class RecordingWriter:
         """Returns `iterations` for the manifest."""
         complete = status == "complete"
         finder, timer, profiled = self._tracker.finder, self._timed.timer, self._profiled
-        found = rhythm(timer.undisturbed_ns() if complete else [])
+        found = timer.rhythm() if complete else None
         grouping = finder.grouping_at_end() if status == "short" else None
         return {
             "found_by": finder.found_by if grouping is None else grouping.found_by,
@@ -193,8 +192,8 @@ class RecordingWriter:
             "timed_device_ns": timer.device_ns() if complete else [],
             "timed_waited_ns": timer.waited_ns() if complete else [],
             "timed_phases": self._timed.phases_json() if complete else {},
-            "slow": list(found.slow),
-            "period": found.period,
+            "slow": [] if found is None else list(found.slow),
+            "period": None if found is None else found.period,
             "joules": timer.joules() if complete else None,
             "profiled": [list(window) for window in profiled.windows],
             "measured": profiled.measured_at if complete and profiled.windows else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import sys
+import threading
 import types
 from collections.abc import Callable
 from time import perf_counter_ns, time_ns
@@ -55,6 +56,7 @@ class Stages:
         processes_of_ranks: Returns the other processes of this run.
         all_ranks: Waits for all ranks and returns the sum of their numbers.
         complete: Writes the recording and ends the process.
+        may_give_up: Whether the recording may be written before an iteration has ended.
     """
 
     def __init__(
@@ -68,7 +70,8 @@ class Stages:
         children: ChildProcesses | None,
         processes_of_ranks: Callable[[], frozenset[int]],
         all_ranks: Callable[[str, int], int],
-        complete: Callable[[types.FrameType], None],
+        complete: Callable[[types.FrameType | None], None],
+        may_give_up: bool,
     ) -> None:
         self._spec = spec
         self._tracker = tracker
@@ -80,6 +83,10 @@ class Stages:
         self._processes_of_ranks = processes_of_ranks
         self._all_ranks = all_ranks
         self._complete = complete
+        self._may_give_up = may_give_up
+        # Held while an extra iteration ends, and from giving up on one until the process ends.
+        self._ending = threading.Lock()
+        self._thread = 0
         self.stage = Stage.WARM_UP
         # Without warm-up, the first iteration begins with the loop's first hook call.
         self.before_first = spec.iterations.warmup == 0
@@ -351,7 +358,9 @@ class Stages:
 
     def _profiled_one(self, frame: types.FrameType, now_ns: int) -> None:
         if self.extra is not None:
-            if not self.extra.iteration_ended(now_ns):
+            with self._ending:
+                goes_on = self.extra.iteration_ended(now_ns)
+            if not goes_on:
                 self._complete(frame)
             return
         is_last = self._profiled.iteration_ended(frame)
@@ -380,9 +389,32 @@ class Stages:
             self._profiled.again,
             self._all_ranks,
             self._tracker.notes.tolerating,
+            self._give_up if self._may_give_up else None,
         )
+        self._thread = threading.get_ident()
         if not self.extra.goes_on():
             self._complete(frame)
+
+    def _give_up(self) -> None:
+        """Completes the recording while an extra iteration runs that takes too long. Runs in a
+        thread of its own.
+        """
+        with self._ending:
+            iterations = None if self.extra is None else self.extra.awaited_round
+            if iterations is None:
+                # It has ended just now.
+                return
+            self._tracker.guard.is_inert = True
+            self._tracker.notes.add(
+                f"after every {iterations} iterations, the program does something that takes "
+                "longer than a few seconds. Times and throughput do not include it"
+            )
+            self._complete(sys._current_frames().get(self._thread))
+
+    def wait_for_saving(self) -> None:
+        """Waits until the process ends, if another thread is writing the recording."""
+        with self._ending:
+            pass
 
     def stop_extra(self) -> None:
         """Ends the extra iterations, and keeps their times."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..iterations.rhythm import Rhythm, Round, rhythm
 from ..system.cpu_queue import CpuQueue
 from .device import synchronize
 from .energy import EnergyCounter
@@ -44,6 +45,8 @@ class Timer:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        # The round of loops that had been reached when the first iteration began, if known.
+        self.round: Round | None = None
         self._begun = 0
         self._block_begun = 0
         self._block_ended = 0
@@ -126,6 +129,10 @@ class Timer:
         if self.device.type == "cuda" or not waited_ns:
             return wall_ns
         return [max(wall - waited, 1) for wall, waited in zip(wall_ns, waited_ns)]
+
+    def rhythm(self) -> Rhythm:
+        """Returns the pattern in the times of the iterations."""
+        return rhythm(self.undisturbed_ns(), self.round)
 
     def joules(self) -> float | None:
         """Returns the energy of one iteration of the whole GPU in joules, or None if unknown."""

@@ -5,20 +5,22 @@ All of them come after what was requested, because a program may have no more it
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from ...iterations.finder import IterationFinder
-from ...iterations.rhythm import rhythm
 from ...program.sources import Sources
 from ...protocol.spec import RunSpec
 from ..observed.collector import Observed
 from ..observed.line_times import LineTimes, iterations_to_time, seconds_left
 from ..phase_times import PhaseTimes
+from ..rounds import round_of
 from ..switched_off import Turns, rounds
 from ..timing import Timer
-from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick
+from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick, is_quick_round
 from .signal_grace_period import SignalGracePeriod
 from .whole_periods import iterations_to_wait, whole_periods
 
@@ -46,6 +48,8 @@ class ExtraIterations:
             that were profiled.
         all_ranks: Waits for all ranks and returns the sum of their numbers.
         tolerating: Calls something optional.
+        give_up: Called in another thread when an iteration takes too long; None if the program is
+            always waited for.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class ExtraIterations:
         profile_again: Callable[[int, int], _Purpose],
         all_ranks: Callable[[str, int], int],
         tolerating: Callable[..., Any],
+        give_up: Callable[[], None] | None,
     ) -> None:
         self.timer = timer
         self.phase_times = phase_times
@@ -71,6 +76,8 @@ class ExtraIterations:
         self._profile_again = profile_again
         self._all_ranks = all_ranks
         self._tolerating = tolerating
+        self._give_up = give_up
+        self._limit: threading.Timer | None = None
         self._current: _Purpose | None = None
         self._timed_more = False
         self._purposes: Iterator[Callable[[], _Purpose | None]] = iter(
@@ -82,6 +89,13 @@ class ExtraIterations:
                 self._time_lines,
             )
         )
+
+    @property
+    def awaited_round(self) -> int | None:
+        """The length of the round of loops that is being timed; None if none is."""
+        purpose = self._current
+        of_loops = purpose.timer.round if isinstance(purpose, MoreTimes) else None
+        return None if of_loops is None else of_loops.length
 
     @property
     def more_times(self) -> MoreTimes | None:
@@ -104,6 +118,9 @@ class ExtraIterations:
     def stop(self) -> None:
         """Ends the current purpose. Always call it."""
         purpose, self._current = self._current, None
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
         if purpose is None:
             return
         self._tolerating("the iterations after the profiled ones", purpose.stop)
@@ -120,15 +137,28 @@ class ExtraIterations:
         # Profilers that had to be stopped for ours belong to the iterations that were timed before.
         was_ended = any(switch.on is None for switch in self._observed.switches)
         quick = are_quick(self.timer.host_ns)
-        is_settled = rhythm(self.timer.undisturbed_ns()).is_settled
+        is_settled = self.timer.rhythm().is_settled
         # On a GPU, a longer block is only timed if iterations are fast.
         is_settled |= self.timer.device.type == "cuda"
-        wanted = _may_add(self._spec) and (quick or not is_settled) and not was_ended
-        return MoreTimes(self.timer.device, quick, self._seconds_left()) if wanted else None
+        if not _may_add(self._spec) or was_ended:
+            return None
+        what, frame = "the length of its loops", sys._getframe()
+        of_loops = self._tolerating(what, round_of, frame, self._sources)
+        if not is_quick_round(of_loops, self.timer.host_ns):
+            of_loops = None
+        wanted = quick or not is_settled or of_loops is not None
+        if not wanted:
+            return None
+        more = MoreTimes(self.timer.device, quick, of_loops, self._seconds_left())
+        if more.longest_seconds is not None and self._give_up is not None:
+            self._limit = threading.Timer(more.longest_seconds, self._give_up)
+            self._limit.daemon = True
+            self._limit.start()
+        return more
 
     def _profile_whole_periods(self) -> _Purpose | None:
         times_ns, watched = self.timer.wall_ns(), self._spec.iterations.profiled
-        found = rhythm(self.timer.undisturbed_ns())
+        found = self.timer.rhythm()
         if found.period is None or not _may_add(self._spec):
             return None
         minimum = watched + (PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0)

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ...iterations.rhythm import rhythm
+from ...iterations.rhythm import Round, rhythm
 from ..phase_times import PhaseTimes
+from ..rounds import MAX_ITERATIONS
 from ..timing import Timer
 
 # More of slower iterations would take too long.
@@ -25,9 +26,11 @@ _TIMED = 24
 # Faster iterations continue for this long, to show what happens every hundredth time.
 _ENOUGH_NS = 500_000_000
 # Limits for finding a period.
-_MAX_ITERATIONS = 400
+_MAX_ITERATIONS = MAX_ITERATIONS
 _ANALYZE_EVERY = 4
 _MAX_NS = 3_000_000_000
+# The same for a round of loops, including what runs between two of them.
+_MAX_NS_OF_ROUND = 6_000_000_000
 
 
 def are_quick(times_ns: Sequence[int]) -> bool:
@@ -36,9 +39,17 @@ def are_quick(times_ns: Sequence[int]) -> bool:
     return len(times_ns) > 0 and 0 < statistics.median(times_ns) < _QUICK_NS
 
 
+def is_quick_round(of_loops: Round | None, times_ns: Sequence[int]) -> bool:
+    """Whether a round of loops is short enough to be timed, if its iterations take this long."""
+    if of_loops is None or not times_ns:
+        return False
+    return of_loops.length * statistics.median(times_ns) <= _MAX_NS
+
+
 def more_are_timed_again(
     times_ns: Sequence[int],
     undisturbed_ns: Sequence[int],
+    of_loops: Round | None,
     quick: bool,
     max_ns: int,
     on_cuda: bool,
@@ -47,6 +58,7 @@ def more_are_timed_again(
 
     Args:
         undisturbed_ns: The same without the time that other programs took.
+        of_loops: The round of loops to time, if any.
         quick: See `MoreTimes`.
         max_ns: Time limit for all of them.
         on_cuda: Whether a GPU computes.
@@ -54,6 +66,9 @@ def more_are_timed_again(
     count, total_ns = len(times_ns), sum(times_ns)
     if quick and count < _TIMED:
         return True
+    if of_loops is not None and count < of_loops.length:
+        # After what runs between two rounds, the others are fast.
+        return total_ns < max_ns or count > of_loops.place
     if count >= _MAX_ITERATIONS or total_ns >= max_ns:
         return False
     if on_cuda:
@@ -62,7 +77,7 @@ def more_are_timed_again(
     # The analysis takes longer than a fast iteration.
     if count % _ANALYZE_EVERY:
         return True
-    found = rhythm(undisturbed_ns)
+    found = rhythm(undisturbed_ns, of_loops)
     if found.slow:
         return not found.is_settled
     return total_ns < _ENOUGH_NS if quick else True
@@ -73,19 +88,31 @@ class MoreTimes:
 
     Args:
         quick: The iterations are fast; otherwise more are timed only to find their period.
+        of_loops: The round of loops to time, if any.
         seconds_left: Time until the limit of the run.
     """
 
-    def __init__(self, device: torch.device, quick: bool, seconds_left: float | None) -> None:
+    def __init__(
+        self, device: torch.device, quick: bool, of_loops: Round | None, seconds_left: float | None
+    ) -> None:
         self.timer = Timer(device)
         self.phase_times = PhaseTimes()
         self._is_quick = quick
         self._skipped = 0 if quick else _WARM_UP
-        self._max_ns = _MAX_NS
+        if of_loops is not None:
+            self.timer.round = of_loops.after(_WARM_UP - self._skipped)
+        self._max_ns = _MAX_NS if of_loops is None else _MAX_NS_OF_ROUND
         if seconds_left is not None:
-            self._max_ns = min(_MAX_NS, int(seconds_left * 1e9 / 4))
+            self._max_ns = min(self._max_ns, int(seconds_left * 1e9 / 4))
         if self.is_timing:
             self.timer.begin()
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """The time after which what runs between two rounds of loops is not waited for any more;
+        None if there are no rounds.
+        """
+        return None if self.timer.round is None else (self._max_ns + _MAX_NS) / 1e9
 
     @property
     def is_timing(self) -> bool:
@@ -101,7 +128,7 @@ class MoreTimes:
             times_ns = self.timer.host_ns
             undisturbed_ns = times_ns if on_cuda else self.timer.undisturbed_ns()
             if not more_are_timed_again(
-                times_ns, undisturbed_ns, self._is_quick, self._max_ns, on_cuda
+                times_ns, undisturbed_ns, self.timer.round, self._is_quick, self._max_ns, on_cuda
             ):
                 return True
         else:
