@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { EXTENSION, ROOT, RUN_LIMIT, buildExtension, processes, ridgeline } from "./editor.mjs";
+import { EDITOR_LIMIT, EXTENSION, ROOT, RUN_LIMIT, buildExtension, processes, ridgeline } from "./editor.mjs";
 import { COST, HOTTEST, failures, session, step } from "./person.mjs";
 
 buildExtension();
@@ -30,9 +30,9 @@ const CORNER = { x: 740, y: 660, width: 540, height: 200 };
 const LINES = { x: 352, y: 200, width: 800, height: 500 };
 const LIST = { x: 340, y: 0, width: 602, height: 236 };
 
-/** Returns our server's processes in this home. */
-function servers(home) {
-  return processes(home).filter(({ line }) => line.startsWith(ridgeline) || line.includes("ridgeline_agent"));
+/** Returns the agent's processes in this home, which run the user's program. */
+function agents(home) {
+  return processes(home).filter(({ line }) => line.includes("boot.py"));
 }
 
 await session({ home, trusted: false }, async (window, home) => {
@@ -42,7 +42,7 @@ await session({ home, trusted: false }, async (window, home) => {
     await page.locator(".statusbar-item", { hasText: "Restricted Mode" }).waitFor();
     await page.locator(".statusbar-item", { hasText: "Python" }).waitFor();
     assert.equal(await window.status.count(), 0);
-    assert.deepEqual(servers(home), []);
+    assert.deepEqual(agents(home).concat(processes(home).filter(({ line }) => line.startsWith(ridgeline))), []);
     await window.picture("01-untrusted");
   });
   await step(window, "the server starts when the workspace is trusted", async () => {
@@ -68,7 +68,7 @@ await session({ home, trusted: true }, async (window, home) => {
     const question = window.notification("to profile it?");
     await question.waitFor();
     await window.statusShows("allow run?");
-    assert.deepEqual(processes(home).filter(({ line }) => line.includes("ridgeline_agent")), []);
+    assert.deepEqual(agents(home), []);
     await window.picture("03-consent");
     await window.picture("first-steps-consent", CORNER);
     await question.getByRole("button", { name: "Always for this workspace" }).click();
@@ -76,6 +76,7 @@ await session({ home, trusted: true }, async (window, home) => {
 
   await step(window, "the status bar shows the progress of a run", async () => {
     await window.statusShows(/\d+%/);
+    assert.notDeepEqual(agents(home), [], "the check before the question was allowed cannot fail");
     await window.picture("04-running");
     assert.equal(await window.notification("Ridgeline").count(), 0, "a save showed a notification");
   });
@@ -106,7 +107,9 @@ await session({ home, trusted: true }, async (window, home) => {
 
   await step(window, "the hover shows details", async () => {
     await window.hover(HOTTEST, "features");
-    const text = await page.locator(".monaco-hover:not(.hidden) .hover-contents").first().innerText();
+    // The hover may first show that it is loading.
+    const contents = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Operators" }).first();
+    const text = await contents.innerText();
     for (const part of ["forward", "backward", "Layer", "Operators"]) {
       assert.ok(text.includes(part), `${part} is not in: ${text}`);
     }
@@ -252,7 +255,9 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
 await session({ home: { ...home, project: PLANTED } }, async (window) => {
   const { page } = window;
   const FAULT = "set_detect_anomaly(True)";
-  const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Anomaly detection is enabled" }).first();
+  const TITLE = "Anomaly detection is enabled";
+  const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: TITLE }).first();
+  const listed = page.locator(".markers-panel-container .monaco-list-row", { hasText: TITLE });
 
   await step(window, "a fault that is visible in the source is shown without a run", async () => {
     await window.open("train.py");
@@ -272,12 +277,24 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await window.save();
     await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
     await window.statusShows("samples/s");
-    await page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: RUN_LIMIT });
+    const isMeasured = () => page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: EDITOR_LIMIT });
+    // On a busy machine, the cost may be unknown after one run.
+    await isMeasured().catch(async () => {
+      console.log("       the cost was not found, so the program runs again");
+      await window.command("Ridgeline: Profile Now");
+      await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
+      await isMeasured();
+    });
     await window.hover(FAULT, "set_detect_anomaly");
-    assert.match(await found.innerText(), /Anomaly detection is enabled: \d[\d.]* ms per iteration \(\d+%\)\.\n/);
+    assert.match(await found.innerText(), /Anomaly detection is enabled: \d[\d.]* (µs|ms|s) per iteration \(\d+%\)\.\n/);
     await window.picture("22-measured-finding");
     await page.keyboard.press("Escape");
     await page.mouse.move(10, 850);
+    await window.command("Problems: Focus on Problems View");
+    await listed.waitFor();
+    await window.picture("22-problems");
+    await page.keyboard.press("Control+j");
+    await listed.waitFor({ state: "detached" });
   });
 
   await step(window, "the quick fix removes the fault, and the finding is gone after the next run", async () => {
@@ -294,8 +311,11 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await window.statusShows(/%/);
     await window.statusShows("samples/s");
     await window.lineShows("loss.backward()", COST);
-    assert.equal(await page.locator(".squiggly-warning, .squiggly-info, .squiggly-hint").count(), 0);
     await window.picture("25-again");
+    await window.command("Problems: Focus on Problems View");
+    await page.locator(".markers-panel-container").waitFor();
+    await listed.waitFor({ state: "detached" });
+    await window.picture("26-no-problems");
   });
 });
 
