@@ -282,7 +282,8 @@ fn inputs_text(dims: &str, types: &str) -> String {
     let is_tensor = |type_name: &str| !matches!(type_name, "" | "Scalar" | "ScalarList" | "None");
     let mut tensors = dims.iter().zip(&types).filter(|(_, type_name)| is_tensor(type_name)).map(
         |(shape, type_name)| match type_name.as_str() {
-            // The types of a list's tensors are not recorded.
+            // The types of a list's tensors are not recorded, nor the shapes of a long list.
+            "TensorList" if shape.as_array().is_none_or(Vec::is_empty) => "tensors".to_owned(),
             "TensorList" => shape_text(shape),
             type_name => format!("{} {type_name}", shape_text(shape)),
         },
@@ -321,6 +322,7 @@ mod tests {
         assert_eq!(text, "[32, 64] float, [64] long int");
         let list = inputs_text("[[[1,28],[1,28]]]", r#"["TensorList"]"#);
         assert_eq!(list, "2 × [1, 28]");
+        assert_eq!(inputs_text("[[],[]]", r#"["TensorList","float"]"#), "tensors, [] float");
         assert_eq!(inputs_text("", ""), "");
         assert_eq!(inputs_text("[3]", r#"["float"]"#), "[] float");
     }

@@ -24,7 +24,7 @@ pub(super) fn read(name: &str, dims: &str, types: &str, concrete: &str) -> Optio
 }
 
 /// Parses one input. Without types, an input with a shape is a tensor. With types, one without a
-/// text is too.
+/// text is too. Returns `None` for long lists of tensors, whose shapes the profiler leaves out.
 fn input(dims: &Value, type_name: Option<&str>, text: &str) -> Option<Arg> {
     let list = dims.as_array()?;
     if list.iter().any(Value::is_array) {
@@ -33,6 +33,9 @@ fn input(dims: &Value, type_name: Option<&str>, text: &str) -> Option<Arg> {
             Some(Arg::Tensor(Tensor { element: None, shape, strides: None }))
         };
         return Some(Arg::List(list.iter().filter_map(tensor).collect()));
+    }
+    if type_name == Some("TensorList") {
+        return None;
     }
     let shape: Vec<u64> = list.iter().map(Value::as_u64).collect::<Option<_>>()?;
     let is_tensor = match type_name {

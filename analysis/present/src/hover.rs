@@ -100,13 +100,17 @@ pub fn hover(
         writer.scope(&mut page, scope, index);
         span.get_or_insert(scope.name.clone());
     }
-    if let Some(cost) = costs.definition_on_line(line) {
+    let definition = costs.definition_on_line(line);
+    if let Some(cost) = definition {
         page.gap();
         writer.definition(&mut page, cost);
         span.get_or_insert(cost.span.clone());
     }
-    let has_cost =
-        |cost: &&StatementCost| cost.total_time.total() > 0.0 || cost.total_memory.total() > 0;
+    // The memory of a module that was created here is that of the definition.
+    let has_cost = |cost: &&StatementCost| {
+        let has_memory = cost.total_memory.total() > 0 && definition.is_none();
+        cost.total_time.total() > 0.0 || has_memory
+    };
     if let Some(cost) = costs.statement_on_line(line).filter(has_cost) {
         page.gap();
         writer.statement(&mut page, cost, training_loop.is_some());
@@ -407,6 +411,10 @@ impl Writer<'_> {
 
     /// `4.2 ms (8% of the iteration)`.
     fn time_of(&self, time_ns: f64) -> String {
+        if time_ns <= 0.0 {
+            // A constructor whose module's weights are held.
+            return "no time per iteration".to_owned();
+        }
         let share = units::percent(share_of_whole(time_ns, self.profile));
         format!("{} ({share} of the iteration)", units::duration(time_ns))
     }

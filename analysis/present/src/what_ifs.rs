@@ -33,10 +33,10 @@ pub fn speedup(value: f64) -> String {
     format!("{value:.*}×", places(value))
 }
 
-/// `1.4× (1.2 to 1.6)`.
+/// `1.4× (1.2 to 1.6)`, or `1.4×` if all of these are equal when rounded.
 fn speedup_range(range: Range) -> String {
-    let places = places(range.value);
-    format!("{} ({:.places$} to {:.places$})", speedup(range.value), range.low, range.high)
+    let (value, ends) = (speedup(range.value), self::range(range));
+    if ends.contains(" to ") { format!("{value} ({ends})") } else { value }
 }
 
 fn places(value: f64) -> usize {
@@ -162,9 +162,11 @@ fn table(study: &Study, style: Style) -> Vec<String> {
     table
 }
 
+/// `1.2 to 1.6`, or `1.4` if both are equal when rounded.
 fn range(range: Range) -> String {
     let places = places(range.value);
-    format!("{:.places$} to {:.places$}", range.low, range.high)
+    let [low, high] = [range.low, range.high].map(|end| format!("{end:.places$}"));
+    if low == high { low } else { format!("{low} to {high}") }
 }
 
 fn peak(row: &Prediction) -> String {
@@ -366,12 +368,12 @@ mod tests {
                 Iteration with batch size 32: 100 ms on NVIDIA H200, peak memory 3.0 GB
 
                 optimization                   name           speedup         range  iteration  peak memory  lines
-                Data parallel                  data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
+                Data parallel                  data-parallel    ~3.6×           3.6    ~110 ms      unknown
                 torch.compile                  compile          ~1.4×    1.1 to 2.0     ~70 ms      ~2.0 GB  train.py:4, 9, net.py:2
                 Mixed precision (bf16)         amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
 
                 research: published, not available in PyTorch
-                Activation compression (Gist)  gist            ~1.11×  1.11 to 1.11     ~90 ms      unknown
+                Activation compression (Gist)  gist            ~1.11×          1.11     ~90 ms      unknown
 
                 compile: compilation slows down
 

@@ -56,6 +56,14 @@ mod tests {
     }
 
     #[test]
+    fn long_lists_have_no_shapes() {
+        let types = r#"["TensorList","float"]"#;
+        check("aten::_foreach_mul_", "[[[2,3],[4]],[]]", types, r#"["",""]"#, 10.0, None);
+        // The profiler leaves out the shapes of long lists.
+        assert_eq!(op_work("aten::_foreach_mul_", "[[],[]]", types, r#"["",""]"#), None);
+    }
+
+    #[test]
     fn matrix_multiplications() {
         let types = r#"["float","float"]"#;
         let bytes = Some(4.0 * (6.0 + 12.0 + 8.0));

@@ -11,6 +11,9 @@ use crate::page::{Page, count, name, text};
 const MAX_OPERATORS: usize = 4;
 /// Maximum length of an operator name, in characters.
 const MAX_NAME: usize = 28;
+/// The minimum FLOPs per byte of an operator that is described by FLOP/s. Element-wise operators,
+/// normalizations and copies have fewer, and are bound by memory.
+const MIN_MATMUL_INTENSITY: f64 = 8.0;
 /// Maximum length of the input shapes, in characters.
 const MAX_INPUTS: usize = 32;
 
@@ -164,17 +167,38 @@ impl Rates {
             .map_or_else(String::new, |(named, share)| format!("{named} {}", units::percent(share)))
     }
 
-    /// `30 TFLOP/s`, or `200 GB/s` if the operator computes nothing.
+    /// `30 TFLOP/s`, or `200 GB/s` if the operator computes little for each byte.
     fn reached(&self) -> String {
-        let rate = |rate: Option<(f64, Option<f64>)>, unit| Some(units::rate(rate?.0, unit));
-        let rate = rate(self.compute, "FLOP/s").or_else(|| rate(self.bandwidth, "B/s"));
-        rate.unwrap_or_default()
+        let computes = |flops: f64| {
+            self.bandwidth.is_none_or(|(bytes, _)| flops > MIN_MATMUL_INTENSITY * bytes)
+        };
+        match (self.compute, self.bandwidth) {
+            (Some((flops, _)), _) if computes(flops) => units::rate(flops, "FLOP/s"),
+            (_, Some((bytes, _))) => units::rate(bytes, "B/s"),
+            _ => String::new(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operators_that_compute_little_reach_a_bandwidth() {
+        let check = |flops: Option<f64>, bytes: Option<f64>, expected: &str| {
+            let rates = Rates {
+                compute: flops.map(|flops| (flops, None)),
+                bandwidth: bytes.map(|bytes| (bytes, None)),
+            };
+            assert_eq!(rates.reached(), expected);
+        };
+        check(Some(9e9), Some(1e9), "9.0 GFLOP/s");
+        check(Some(8e9), Some(1e9), "1.0 GB/s");
+        check(Some(8e9), None, "8.0 GFLOP/s");
+        check(None, Some(1e9), "1.0 GB/s");
+        check(None, None, "");
+    }
 
     #[test]
     fn equal_inputs_are_grouped() {
