@@ -186,6 +186,18 @@ fn other_batch_sizes_leave_the_script_unchanged() {
             .map(|one| &one["batch_size"])
             .collect();
         assert_eq!(sizes, [64, 128]);
+        // The host takes as long for an operator of the larger batch, however busy this machine was.
+        let times = |at: usize| {
+            let rows = document["predictions"][at]["rows"].as_array().expect("rows").iter();
+            let named = rows.map(|row| (row["name"].to_string(), row["time_ns"]["value"].as_f64()));
+            named.collect::<std::collections::BTreeMap<_, _>>()
+        };
+        let (smaller, larger) = (times(0), times(1));
+        assert_eq!(smaller.len(), larger.len());
+        for (name, time_ns) in smaller {
+            let ratio = larger[&name].expect("a time") / time_ns.expect("a time");
+            assert!(ratio > 0.999, "{name} {ratio}");
+        }
     }
     assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
     // These runs left no measurement in the project's history.

@@ -6,6 +6,7 @@ use ridgeline_analysis::attribution;
 use ridgeline_analysis::base::units::percent;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::op_list::OpList;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
     Comparison, ComparisonInput, compare, compare_with_host,
@@ -164,19 +165,21 @@ fn predicted(
         return Ok(vec![Prediction::new(of_recording(path, table)?, is_chosen)]);
     }
     let pipeline = Pipeline::new(run::open_store()?);
-    let sizes: Vec<Option<u32>> = match &args.batch_size[..] {
-        [] => vec![None],
-        sizes => sizes.iter().copied().map(Some).collect(),
-    };
     run::block_on(|cancel| async move {
-        let mut predictions = Vec::new();
-        for batch_size in sizes {
-            let program =
-                Program { pipeline: &pipeline, table, is_chosen, terminal, cancel: &cancel };
-            predictions.push(program.predicted(args, batch_size).await?);
+        let program = Program { pipeline: &pipeline, table, is_chosen, terminal, cancel: &cancel };
+        match &args.batch_size[..] {
+            [] => Ok(vec![program.at_its_batch(args).await?]),
+            sizes => program.at_batches(args, sizes).await,
         }
-        Ok(predictions)
     })?
+}
+
+/// The operators of a program at one batch size.
+enum Operators {
+    /// Those of fake tensors.
+    Estimated(Box<OpList>),
+    /// Those of a run, with the host's nanoseconds per operator if it ran on a CPU.
+    Recorded(Box<RecordedStep>, Option<f64>),
 }
 
 /// A program to run for its predictions.
@@ -189,61 +192,114 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    async fn predicted(
+    /// Predicts for the program's own batch size.
+    async fn at_its_batch(&self, args: &PredictArgs) -> Result<Prediction, Failure> {
+        let plan = self.plan(args, None).await?;
+        if args.estimate {
+            let operators = self.operators(args, &plan, true).await?;
+            let comparison = self.compared(&operators, None, &plan).await?;
+            return Ok(Prediction::new(comparison, self.is_chosen));
+        }
+        let (terminal, cancel) = (self.terminal, self.cancel);
+        let profiled =
+            run::reuse_or_run(self.pipeline, &plan, args.fresh, terminal, cancel).await?;
+        let Some(recording) = &profiled.recording else {
+            return Err(Failure::failed("the run left no recording", ""));
+        };
+        self.of_profiled(recording, &plan).await
+    }
+
+    /// Predicts for each of these batch sizes.
+    async fn at_batches(
         &self,
         args: &PredictArgs,
-        batch_size: Option<u32>,
-    ) -> Result<Prediction, Failure> {
-        let request = profile::request(args.path.as_deref(), batch_size, &args.run)?;
-        let Program { pipeline, terminal, cancel, .. } = *self;
-        let plan = script_choice::plan(pipeline, request, terminal, cancel).await?;
-        let plan = match batch_size {
-            Some(batch_size) => plan.at_batch(batch_size).map_err(|refusal| {
-                Failure::usage(
-                    format!("`--batch-size {batch_size}`: {refusal}"),
-                    "Omit it to predict for the program's own batch size",
-                )
-            })?,
-            None => plan,
-        };
-        let comparison = if args.estimate {
-            run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
-            let operators = self.pipeline.operators(&plan, self.cancel).await;
-            let operators = operators.map_err(run::failure_of)?;
-            let here = devices_here::query().await;
-            let is_simulated = here.gpus.iter().any(|gpu| gpu.is_simulated);
-            compare(ComparisonInput::Estimated(&operators), &measured(self.table, is_simulated))
-        } else if batch_size.is_some() {
-            run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
-            let step = run::with_progress_bar(async |progress| {
-                self.pipeline.recorded_step(&plan, &progress, self.cancel).await
-            });
-            let (step, host) = step.await.map_err(run::failure_of)?;
-            let table = measured(self.table, step.device.is_simulated);
-            compare_with_host(ComparisonInput::Recorded(&step), &table, host)
-        } else {
-            let (terminal, cancel) = (self.terminal, self.cancel);
-            let profiled =
-                run::reuse_or_run(self.pipeline, &plan, args.fresh, terminal, cancel).await?;
-            let Some(recording) = &profiled.recording else {
-                return Err(Failure::failed("the run left no recording", ""));
-            };
-            return self.of_profiled(recording, &plan).await;
-        };
-        let comparison = comparison.ok_or_else(|| {
-            Failure::failed(format!("{} ran no operators to predict from", plan.entry_name()), "")
-        })?;
-        let found = comparison.batch_size;
-        match batch_size.map(u64::from).filter(|wanted| found != Some(*wanted)) {
-            Some(wanted) => Err(Failure::failed(
-                format!(
-                    "batch size {wanted} was requested, but the program used {}",
-                    found.map_or_else(|| "an unknown size".to_owned(), |found| found.to_string())
-                ),
-                "Omit `--batch-size` to predict for the program's own batch size",
-            )),
-            None => Ok(Prediction::new(comparison, self.is_chosen)),
+        sizes: &[u32],
+    ) -> Result<Vec<Prediction>, Failure> {
+        let mut found = Vec::new();
+        for (at, &size) in sizes.iter().enumerate() {
+            let plan = self.plan(args, Some(size)).await?;
+            if at > 0 {
+                self.terminal.note(&format!("Profiling with batch size {size}"));
+            }
+            found.push((size, self.operators(args, &plan, at == 0).await?, plan));
         }
+        // Other programs only add time, and an operator takes the same time on the host with any batch size.
+        let host_times = found.iter().filter_map(|(_, operators, _)| match operators {
+            Operators::Recorded(_, host_ns) => *host_ns,
+            Operators::Estimated(_) => None,
+        });
+        let host_ns = host_times.min_by(f64::total_cmp);
+        let mut predictions = Vec::new();
+        for (size, operators, plan) in &found {
+            let comparison = self.compared(operators, host_ns, plan).await?;
+            let used = comparison.batch_size;
+            if used != Some(u64::from(*size)) {
+                let used = used.map_or("an unknown size".to_owned(), |used| used.to_string());
+                return Err(Failure::failed(
+                    format!("batch size {size} was requested, but the program used {used}"),
+                    "Omit `--batch-size` to predict for the program's own batch size",
+                ));
+            }
+            predictions.push(Prediction::new(comparison, self.is_chosen));
+        }
+        Ok(predictions)
+    }
+
+    async fn plan(&self, args: &PredictArgs, batch_size: Option<u32>) -> Result<Plan, Failure> {
+        let request = profile::request(args.path.as_deref(), batch_size, &args.run)?;
+        let plan = script_choice::plan(self.pipeline, request, self.terminal, self.cancel).await?;
+        let Some(batch_size) = batch_size else { return Ok(plan) };
+        plan.at_batch(batch_size).map_err(|refusal| {
+            Failure::usage(
+                format!("`--batch-size {batch_size}`: {refusal}"),
+                "Omit it to predict for the program's own batch size",
+            )
+        })
+    }
+
+    /// Runs the program, or estimates its operators.
+    async fn operators(
+        &self,
+        args: &PredictArgs,
+        plan: &Plan,
+        is_announced: bool,
+    ) -> Result<Operators, Failure> {
+        let Program { pipeline, terminal, cancel, .. } = *self;
+        if is_announced {
+            run::announce(pipeline, plan, terminal, cancel).await?;
+        }
+        if args.estimate {
+            let operators = pipeline.operators(plan, cancel).await.map_err(run::failure_of)?;
+            return Ok(Operators::Estimated(Box::new(operators)));
+        }
+        let step = run::with_progress_bar(async |progress| {
+            pipeline.recorded_step(plan, &progress, cancel).await
+        });
+        let (step, host_ns) = step.await.map_err(run::failure_of)?;
+        Ok(Operators::Recorded(Box::new(step), host_ns))
+    }
+
+    /// Compares the GPUs of the table. `host_ns` is the host's time per operator.
+    async fn compared(
+        &self,
+        operators: &Operators,
+        host_ns: Option<f64>,
+        plan: &Plan,
+    ) -> Result<Comparison, Failure> {
+        let comparison = match operators {
+            Operators::Estimated(operators) => {
+                let here = devices_here::query().await;
+                let is_simulated = here.gpus.iter().any(|gpu| gpu.is_simulated);
+                compare(ComparisonInput::Estimated(operators), &measured(self.table, is_simulated))
+            }
+            Operators::Recorded(step, _) => {
+                let table = measured(self.table, step.device.is_simulated);
+                compare_with_host(ComparisonInput::Recorded(step), &table, host_ns)
+            }
+        };
+        comparison.ok_or_else(|| {
+            Failure::failed(format!("{} ran no operators to predict from", plan.entry_name()), "")
+        })
     }
 
     /// Predicts from the program's recording. If a GPU would wait for its host, also predicts the batch
