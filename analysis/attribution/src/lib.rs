@@ -250,10 +250,17 @@ fn attribute_with(
     operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);
 
     let mut slow = steps.slow;
-    if let Some(slow) = slow.as_mut().filter(|slow| slow.are_whole_periods)
+    if let Some(slow) = slow.as_mut()
         && let Some(period) = slow.period
     {
-        slow.line = slow_iterations::line(period, &join, &contexts, &sums, &mut lines);
+        slow.line = if slow.are_whole_periods {
+            slow_iterations::line(period, &join, &contexts, &sums, &mut lines)
+        } else {
+            // A period that is too long to be profiled has at least as many iterations with timed lines.
+            let timed = manifest.map_or(&[][..], |manifest| &manifest.observed.line_times);
+            let is_whole = timed.iter().any(|line| line.ns.len() >= period as usize);
+            is_whole.then(|| slow_iterations::line_of_slowest(timed)).flatten()
+        };
     }
 
     let time = coverage::time(&join, &contexts, &shown_contexts, &sums, &lines);

@@ -10,6 +10,7 @@ use ridgeline_base::statistics::median;
 use ridgeline_profile::FileId;
 use ridgeline_profile::slow_iterations::SlowIterations;
 use ridgeline_recording::manifest::Iterations;
+use ridgeline_recording::observed::LineTimes;
 
 /// The minimum ratio of a line's time in slow iterations to that in the others for it to be the
 /// cause.
@@ -159,6 +160,22 @@ pub(super) fn line(
     Some((FileId(file), line))
 }
 
+/// Returns the line that is slow in one of the iterations with timed lines: the one with most of the additional time
+/// of the slowest iteration, in its own code. `None` if no line has much of it.
+pub(super) fn line_of_slowest(timed: &[LineTimes]) -> Option<(FileId, u32)> {
+    let count = timed.iter().map(|line| line.ns.len()).max()?;
+    let time = |line: &LineTimes, at: usize| line.ns.get(at).copied().unwrap_or(0) as f64;
+    let total = |at: usize| timed.iter().map(|line| time(line, at)).sum::<f64>();
+    let slowest = (0..count).max_by(|&a, &b| total(a).total_cmp(&total(b)))?;
+    let excess = |line: &LineTimes| {
+        let times: Vec<f64> = (0..count).map(|at| time(line, at)).collect();
+        time(line, slowest) - median(&times).unwrap_or(0.0)
+    };
+    let all: f64 = timed.iter().map(|line| excess(line).max(0.0)).sum();
+    let line = timed.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
+    (all > 0.0 && excess(line) >= MIN_SHARE * all).then_some((FileId(line.at.file), line.at.line))
+}
+
 /// Returns the position of the slow iteration within a period of the profiled iterations.
 pub(super) fn slow_place(windows: &[(i64, i64)], period: u32) -> Option<usize> {
     by_place(windows, period).map(|(slow, _)| slow)
@@ -189,6 +206,7 @@ fn sums_by_place(times: impl Iterator<Item = f64>, period: u32) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ridgeline_recording::manifest::Location;
 
     #[track_caller]
     fn check(timed_ns: &[u64], slow: &[usize], period: Option<u32>, expected: Option<Option<u32>>) {
@@ -225,6 +243,22 @@ mod tests {
         // The recorder knows the period of a single slow iteration from the lengths of loops.
         check(&[2, 9, 2, 2], &[1], Some(4), Some(Some(4)));
         check(&[2, 9, 2, 2], &[1], None, None);
+    }
+
+    #[test]
+    fn the_line_of_the_slowest_iteration() {
+        let line =
+            |line: u32, ns: &[u64]| LineTimes { at: Location { file: 0, line }, ns: ns.to_vec() };
+        let update = line(3, &[50, 52, 60, 50]);
+        let play = line(9, &[0, 0, 400]);
+        let choose = line(12, &[0, 0, 300]);
+        let found = line_of_slowest(&[update.clone(), play, choose]);
+        assert_eq!(found, Some((FileId(0), 9)));
+        // Many lines share it.
+        let small: Vec<LineTimes> = (20..30).map(|at| line(at, &[0, 0, 10, 0])).collect();
+        assert_eq!(line_of_slowest(&small), None);
+        assert_eq!(line_of_slowest(&[]), None);
+        assert_eq!(line_of_slowest(&[line(3, &[])]), None);
     }
 
     #[test]

@@ -106,6 +106,7 @@ def test_a_slow_first_iteration_of_a_round_is_periodic() -> None:
 
 
 ROLLOUTS = """
+    import time
     import torch
     from torch import nn
     model = nn.Linear(4, 2)
@@ -124,6 +125,7 @@ ROLLOUTS = """
 
     while True:
         iteration_ms = 900
+        time.sleep(0.05)  # collect
         update()
 """
 
@@ -136,6 +138,13 @@ def test_rollouts_before_many_updates() -> None:
     assert len(timed_ms) >= 150
     assert iterations["period"] == 150
     assert iterations["slow"] == [timed_ms.index(900)]
+    # A whole round is too long to be profiled, so its lines are timed.
+    (collect,) = (
+        line["ns"]
+        for line in recording.manifest["observed"]["line_times"]
+        if line["at"]["line"] == recording.line_of("# collect")
+    )
+    assert len(collect) == 150 and sum(ns > 0 for ns in collect) == 1
     assert recording.manifest["notes"] == []
 
 

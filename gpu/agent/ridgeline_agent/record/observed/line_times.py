@@ -53,11 +53,15 @@ def iterations_to_time(timed_ns: list[int], seconds_left: float | None) -> int:
     low = statistics.quantiles(timed_ns, n=4, method="inclusive")[0]
     if low <= 0 or sorted(timed_ns)[-max(2, len(timed_ns) // 8)] < _VARYING_RATIO * low:
         return 0
-    room = _MAX_NS if seconds_left is None else min(_MAX_NS, seconds_left * 1e9 / 4)
     mean = statistics.fmean(timed_ns)
-    if _MIN_ITERATIONS * mean > room:
+    if not fits(_MIN_ITERATIONS * mean, seconds_left):
         return 0
     return max(_MIN_ITERATIONS, min(_MAX_ITERATIONS, int(_ENOUGH_NS / mean)))
+
+
+def fits(took_ns: float, seconds_left: float | None) -> bool:
+    """Whether there is enough time for iterations that took this long."""
+    return took_ns <= (_MAX_NS if seconds_left is None else min(_MAX_NS, seconds_left * 1e9 / 4))
 
 
 class LineTimes:
