@@ -17,6 +17,8 @@ use ridgeline_recording::observed::LineTimes;
 const MIN_RATIO: f64 = 2.0;
 /// The minimum share of the additional time of slow iterations for a line to be the cause.
 const MIN_SHARE: f64 = 0.3;
+/// The same for the time in a line's own code, which is a smaller part than that of the call of a rollout.
+const MIN_OWN_SHARE: f64 = 0.2;
 /// The maximum share of a line in the other iterations. A line with more, such as the call of
 /// `main`, contains the loop.
 const MAX_SHARE_OF_OTHERS: f64 = 0.5;
@@ -173,7 +175,8 @@ pub(super) fn line_of_slowest(timed: &[LineTimes]) -> Option<(FileId, u32)> {
     };
     let all: f64 = timed.iter().map(|line| excess(line).max(0.0)).sum();
     let line = timed.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
-    (all > 0.0 && excess(line) >= MIN_SHARE * all).then_some((FileId(line.at.file), line.at.line))
+    (all > 0.0 && excess(line) >= MIN_OWN_SHARE * all)
+        .then_some((FileId(line.at.file), line.at.line))
 }
 
 /// Returns the position of the slow iteration within a period of the profiled iterations.
