@@ -29,6 +29,11 @@ pub fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
     let mut found = Vec::new();
     // Lines with dropout on the weights. The backward pass only shows a multiplication.
     let mut lines_with_dropout = Vec::new();
+    // Where PyTorch's fused operator is called already. It may run separate operators, but only their
+    // backward passes are recorded.
+    let is_operator = |call: &&Call| call.name(graph).ends_with("scaled_dot_product_attention");
+    let lines_with_operator: Vec<_> =
+        calls.iter().filter(is_operator).filter_map(|call| call.line).collect();
     let on_cpu = !has_kernels(graph);
     let family = |operator: &Operator| work(operator).map(|work| work.family);
     let families: Vec<Option<Family>> = graph.operators.iter().map(family).collect();
@@ -80,7 +85,10 @@ pub fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
             found.push((call.line, attention));
         }
     }
-    let found = found.into_iter().map(|(line, attention)| {
+    let is_written_out = |(line, _): &(Option<_>, Attention<'c>)| {
+        line.is_none_or(|line| !lines_with_operator.contains(&line))
+    };
+    let found = found.into_iter().filter(is_written_out).map(|(line, attention)| {
         let has_dropout = line.is_some_and(|line| lines_with_dropout.contains(&line));
         Attention { has_operator: !(on_cpu && has_dropout), ..attention }
     });

@@ -54,7 +54,7 @@ impl Optimization for FusedAttention {
             let why = if is_written_out {
                 "attention with dropout is not fused on CPU"
             } else if is_fused {
-                "attention is already fused"
+                "attention already calls `scaled_dot_product_attention`"
             } else {
                 "the model has no unfused attention"
             };
@@ -150,7 +150,7 @@ mod tests {
     use ridgeline_graph::graph::TaskKind;
     use ridgeline_operators::operator::ElementType;
     use ridgeline_operators::retyped::retyped;
-    use ridgeline_profile::Phase;
+    use ridgeline_profile::{FileId, Phase};
 
     const ROWS: &[u64] = &[96, 1024, 64];
     const SCORES: &[u64] = &[96, 1024, 1024];
@@ -211,6 +211,26 @@ mod tests {
             .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0);
         let why = "the model has no unfused attention";
         assert_eq!(iteration.refusal(&gpu("8.0"), &FusedAttention), why);
+    }
+
+    /// With dropout on a CPU, the fused operator runs separate ones, whose backward passes are recorded.
+    #[test]
+    fn the_backward_pass_of_the_fused_operator_is_not_written_out() {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        let backward = |iteration: Iteration| {
+            iteration
+                .call(Phase::Backward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+                .call(Phase::Backward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+                .call(Phase::Backward, one("_softmax_backward_data"), 800.0)
+                .call(Phase::Backward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+        };
+        let attention = operator("scaled_dot_product_attention", &[ROWS, ROWS, ROWS, ROWS]);
+        let mut fused = backward(Iteration::on_cpu().call(Phase::Forward, attention, 3000.0));
+        fused.graph.tasks.iter_mut().for_each(|task| task.line = Some((FileId(0), 34)));
+        let why = "attention already calls `scaled_dot_product_attention`";
+        assert_eq!(fused.refusal(&cpu(), &FusedAttention), why);
+        let graph = backward(Iteration::on_cpu()).changed(&cpu(), &FusedAttention);
+        assert_eq!(graph.operators.iter().filter(|it| it.name.contains("flash")).count(), 1);
     }
 
     #[test]
