@@ -36,7 +36,8 @@ def round_of(frame: types.FrameType | None, sources: Sources) -> Round | None:
     found: Round | None = None
     length, done = 1, 0
     while frame is not None:
-        for loop in loops.loops_around(frame.f_code, frame.f_lineno, sources):
+        # A line can be unknown.
+        for loop in loops.loops_around(frame.f_code, frame.f_lineno or 0, sources):
             if length > 1:
                 found = Round(length, done + 1)
             passes = _passes(loop, frame)

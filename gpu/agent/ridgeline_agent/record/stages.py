@@ -400,15 +400,17 @@ class Stages:
         thread of its own.
         """
         with self._ending:
-            iterations = None if self.extra is None else self.extra.awaited_round
-            if iterations is None:
+            of_loops = None if self.extra is None else self.extra.awaited_round
+            more = None if self.extra is None else self.extra.more_times
+            if of_loops is None:
                 # It has ended just now.
                 return
             self._tracker.guard.is_inert = True
-            self._tracker.notes.add(
-                f"after every {iterations} iterations, the program does something that takes "
-                "longer than a few seconds. Times and throughput do not include it"
-            )
+            if more is not None and more.timer.count == of_loops.place:
+                self._tracker.notes.add(
+                    f"after every {of_loops.length} iterations, the program does something that "
+                    "takes longer than a few seconds. Times and throughput do not include it"
+                )
             self._complete(sys._current_frames().get(self._thread))
 
     def wait_for_saving(self) -> None:

@@ -12,6 +12,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from ...iterations.finder import IterationFinder
+from ...iterations.rhythm import Round
 from ...program.sources import Sources
 from ...protocol.spec import RunSpec
 from ..observed.collector import Observed
@@ -93,11 +94,10 @@ class ExtraIterations:
         )
 
     @property
-    def awaited_round(self) -> int | None:
-        """The length of the round of loops that is being timed; None if none is."""
+    def awaited_round(self) -> Round | None:
+        """The round of loops that is being timed; None if none is."""
         purpose = self._current
-        of_loops = purpose.timer.round if isinstance(purpose, MoreTimes) else None
-        return None if of_loops is None else of_loops.length
+        return purpose.timer.round if isinstance(purpose, MoreTimes) else None
 
     @property
     def more_times(self) -> MoreTimes | None:
