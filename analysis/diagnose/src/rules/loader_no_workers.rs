@@ -32,7 +32,7 @@ impl Rule for LoaderNoWorkers {
 
 fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     let loader = loader(evidence).filter(|loader| loader.workers == Some(0))?;
-    if !evidence.is_replayed() || loads_on_the_gpu(evidence) {
+    if !evidence.is_replayed() || loads_on_the_gpu(evidence) || has_one_iteration(evidence) {
         return None;
     }
     let at_worst_ns = evidence.saved_by("loader-workers", Bound::High)?;
@@ -56,6 +56,12 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         fix: Some(EditKind::LoaderWorkers),
         ..Finding::default()
     })
+}
+
+/// Whether the program has only one iteration. Workers have no earlier iteration in which to load
+/// its batch, and starting them takes longer than loading it.
+fn has_one_iteration(evidence: &Evidence<'_>) -> bool {
+    evidence.manifest().is_some_and(|manifest| manifest.iterations.seen == Some(1))
 }
 
 /// Whether the dataset's samples are on a GPU, which worker processes cannot easily share.
@@ -114,6 +120,15 @@ for x in loader:
         let mut one_core = loading(30e6, 0);
         one_core.manifest.machine = Some(Machine { cores: Some(1) });
         one_core.finds_nothing(&LoaderNoWorkers);
+    }
+
+    #[test]
+    fn single_iterations_are_not_reported() {
+        let mut case = loading(30e6, 0);
+        case.manifest.iterations.seen = Some(2);
+        case.finds(&LoaderNoWorkers, "loader");
+        case.manifest.iterations.seen = Some(1);
+        case.finds_nothing(&LoaderNoWorkers);
     }
 
     #[test]
