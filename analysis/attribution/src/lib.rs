@@ -388,6 +388,7 @@ fn iteration(steps: &Steps, manifest: Option<&Manifest>) -> IterationCost {
         counts_tokens: batch
             .and_then(|batch| batch.unit.as_deref())
             .is_some_and(|unit| unit == "token"),
+        is_first: manifest.is_some_and(|manifest| manifest.iterations.seen == Some(1)),
         loop_line: training_loop.map(|place| (FileId(place.file), place.line)),
         found_by: manifest
             .and_then(|manifest| manifest.iterations.found_by.clone())

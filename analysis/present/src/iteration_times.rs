@@ -8,10 +8,15 @@ use ridgeline_profile::{IterationCost, Profile};
 /// range.
 const MAX_EVEN_SPREAD: f64 = 0.1;
 
-/// `102 ms`, or `9.2 ms on average` if some iterations are slow.
+/// `102 ms`, `9.2 ms on average` if some iterations are slow, or `102 ms in the first iteration` of a program that has no
+/// other.
 pub(super) fn time(iteration: &IterationCost) -> String {
     let time = units::duration(iteration.mean_ns());
-    if iteration.slow.is_some() { format!("{time} on average") } else { time }
+    match (iteration.slow.is_some(), iteration.is_first) {
+        (true, _) => format!("{time} on average"),
+        (false, true) => format!("{time} in the first iteration"),
+        (false, false) => time,
+    }
 }
 
 /// `batch size 32`, or `batch size ~20 (from the shape of the model's input)`.
@@ -115,6 +120,8 @@ mod tests {
         };
         let profile = with(&[], Some(slow));
         assert_eq!(time(&profile.iteration), "9.2 ms on average");
+        let only = IterationCost { is_first: true, ..with(&[], None).iteration };
+        assert_eq!(time(&only), "150 ms in the first iteration");
         check(
             &[],
             Some(slow),

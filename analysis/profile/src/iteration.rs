@@ -47,6 +47,8 @@ pub struct IterationCost {
     pub found_by: String,
     /// Whether the batch is counted in tokens: each iteration appends one token to every sequence.
     pub counts_tokens: bool,
+    /// Whether the program has only one iteration. Its time includes one-time work.
+    pub is_first: bool,
     /// The share of the timed iterations for which the training thread waited for the CPU, because other programs used
     /// it; 0 if unknown.
     pub waited_share: f64,

@@ -41,6 +41,17 @@ def test_library_frames_are_excluded() -> None:
     assert frames(failure_of("import json\njson.loads('{')\n")) == [(2, "<module>")]
 
 
+def test_files_that_numpy_does_not_find() -> None:
+    def file(message: str) -> object:
+        failure = failure_of(f"raise FileNotFoundError({message!r})\n")
+        return failure["facts"]["file"]
+
+    assert file("data/ratings.txt not found.") == "data/ratings.txt"
+    assert file("ratings.csv not found.") == "ratings.csv"
+    assert file("Training data not found.") is None
+    assert file("The data.csv was not found.") is None
+
+
 def test_library_exception_type() -> None:
     assert failure_of("import json\njson.loads('{')\n")["type"] == "json.decoder.JSONDecodeError"
 

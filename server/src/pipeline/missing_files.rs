@@ -1,7 +1,7 @@
 //! Finds a module or file in the project that its program looked for in another place, or a script
 //! that may create it. The search is bounded, and may find nothing.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::present::failure::RunFailure;
@@ -65,30 +65,48 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
     found
 }
 
-/// Returns the scripts beside a missing data file that may create it, relative to the root:
-/// `data/openwebtext/prepare.py`.
-pub(super) fn scripts_beside(failure: &RunFailure, root: &Path) -> Vec<String> {
-    let file = failure.run.error.file.as_deref().unwrap_or_default();
-    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-    let is_inside = folder.components().all(|part| matches!(part, Component::Normal(_)));
-    // Scripts of the project's own folder have other purposes.
-    if folder.as_os_str().is_empty() || !is_inside {
-        return Vec::new();
+/// What is in the folder of a missing data file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Beside {
+    /// Scripts that may create it, relative to the root: `data/openwebtext/prepare.py`.
+    pub(super) scripts: Vec<String>,
+    /// The names of files with the same ending: `Video.txt`.
+    pub(super) files: Vec<String>,
+}
+
+/// Returns what is beside a missing data file of the project.
+pub(super) fn beside(failure: &RunFailure, root: &Path) -> Beside {
+    let file = Path::new(failure.run.error.file.as_deref().unwrap_or_default());
+    let below = file.parent().unwrap_or(Path::new(""));
+    // The project's own folder has other purposes.
+    if below.components().all(|part| part == Component::CurDir) {
+        return Beside::default();
     }
-    let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten().take(1_000).flatten();
-    let mut found: Vec<String> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let (stem, ending) = name.rsplit_once('.')?;
-            let stem = stem.to_lowercase();
+    let folder = Path::new(&failure.run.working_directory).join(below);
+    let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !folder.components().all(is_inside) {
+        return Beside::default();
+    }
+    let mut found = Beside::default();
+    let entries = std::fs::read_dir(root.join(&folder)).into_iter().flatten().take(1_000).flatten();
+    for entry in entries.filter(|entry| entry.path().is_file()) {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some((stem, ending)) = name.rsplit_once('.') else { continue };
+        let stem = stem.to_lowercase();
+        if matches!(ending, "py" | "sh") {
             let prepares = PREPARING.iter().any(|word| stem.contains(word));
-            let is_script = matches!(ending, "py" | "sh") && entry.path().is_file();
-            let path = folder.join(&name).to_str()?.replace('\\', "/");
-            (prepares && is_script).then_some(path)
-        })
-        .collect();
-    found.sort();
-    found.truncate(RESULT_LIMIT);
+            let path = folder.join(&name);
+            let path: PathBuf = path.components().filter(|&it| it != Component::CurDir).collect();
+            let path = path.to_str().filter(|_| prepares).map(|path| path.replace('\\', "/"));
+            found.scripts.extend(path);
+        } else if !stem.is_empty() && file.extension().is_some_and(|wanted| wanted == ending) {
+            found.files.push(name);
+        }
+    }
+    for names in [&mut found.scripts, &mut found.files] {
+        names.sort();
+        names.truncate(RESULT_LIMIT);
+    }
     found
 }
 
@@ -112,23 +130,40 @@ mod tests {
     }
 
     #[test]
-    fn scripts_beside_a_missing_file() {
+    fn scripts_and_files_beside_a_missing_file() {
         let folder = tempfile::TempDir::new().expect("a folder");
-        for file in
-            ["data/web/prepare.py", "data/web/prepare.txt", "data/web/util.py", "prepare.py"]
-        {
+        for file in [
+            "data/web/prepare.py",
+            "data/web/prepare.txt",
+            "data/web/util.py",
+            "data/web/b.bin",
+            "data/web/.bin",
+            "prepare.py",
+            "sub/data/c.bin",
+        ] {
             let file = folder.path().join(file);
             std::fs::create_dir_all(file.parent().expect("one")).expect("created");
             std::fs::write(file, "").expect("written");
         }
-        let beside = |name: &str| {
-            scripts_beside(&failing("FileNotFoundError", "", Some(name)), folder.path())
+        let found = |start: &str, name: &str| {
+            let mut failure = failing("FileNotFoundError", "", Some(name));
+            failure.run.working_directory = start.to_owned();
+            beside(&failure, folder.path())
         };
-        assert_eq!(beside("data/web/train.bin"), ["data/web/prepare.py"]);
-        for other in ["train.bin", "data/train.bin", "/data/web/a", "data/../web/a", "…/web/a", ""]
+        let of = |scripts: &[&str], files: &[&str]| Beside {
+            scripts: scripts.iter().map(|&it| it.to_owned()).collect(),
+            files: files.iter().map(|&it| it.to_owned()).collect(),
+        };
+        assert_eq!(found("", "data/web/train.bin"), of(&["data/web/prepare.py"], &["b.bin"]));
+        assert_eq!(found("", "./data/web/train"), of(&["data/web/prepare.py"], &[]));
+        assert_eq!(found("sub", "data/a.bin"), of(&[], &["c.bin"]));
+        assert_eq!(found(".", "data/web/a.txt"), of(&["data/web/prepare.py"], &["prepare.txt"]));
+        for other in
+            ["a.bin", "data/a.bin", "/data/web/a", "data/../web/a", "…/web/a", "./a.bin", ""]
         {
-            assert!(beside(other).is_empty(), "{other}");
+            assert_eq!(found("", other), Beside::default(), "{other}");
         }
+        assert_eq!(found("..", "data/web/a.bin"), Beside::default());
     }
 
     #[test]

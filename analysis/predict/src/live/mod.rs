@@ -128,6 +128,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         loop_line,
         found_by: old.iteration.found_by.clone(),
         counts_tokens: old.iteration.counts_tokens,
+        is_first: old.iteration.is_first,
         waited_share: 0.0,
     };
     Profile {

@@ -152,6 +152,7 @@ fn profile() -> Profile {
             loop_line: Some((FileId(0), 13)),
             found_by: "optimizer".to_owned(),
             counts_tokens: false,
+            is_first: false,
             waited_share: 0.0,
         },
         memory: ridgeline_profile::MemoryCost {

@@ -45,6 +45,9 @@ pub struct RunFacts {
     /// Scripts beside the missing file whose names say that they create data, relative to the root:
     /// `data/openwebtext/prepare.py`.
     pub preparing_scripts: Vec<String>,
+    /// The names of files with the ending of the missing one in its folder, if it is in the project:
+    /// `Video.txt`.
+    pub files_beside: Vec<String>,
     /// The options that the program declares, if it raised an exception.
     pub options: Vec<DeclaredOption>,
     /// Commands in the project's files that start the program, with their place: `README.md:14:

@@ -18,6 +18,8 @@ _MAX_CAUSES = 5
 # thread (torch._utils.ExceptionWrapper).
 _ELSEWHERE = re.compile(r"^Caught \S+ (in .*)\.\nOriginal Traceback \(most recent call last\):\n")
 _TRACEBACK = "Traceback (most recent call last):\n"
+# The message of `numpy.loadtxt` and `numpy.genfromtxt`, which have no other fact.
+_NOT_FOUND = re.compile(r"^(\S*[/.]\S*) not found\.$")
 _FRAME = re.compile(r'^ +File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
 
 
@@ -29,6 +31,9 @@ def facts(error: BaseException, shown: Callable[[str], str]) -> dict[str, object
     if (elsewhere := raised_elsewhere(_text(error))) is not None:
         innermost = elsewhere[1][-1]
     file = error.filename if isinstance(error, OSError) else None
+    if file is None and isinstance(error, FileNotFoundError):
+        named = _NOT_FOUND.match(_text(error))
+        file = named and named.group(1)
     return {
         # Where it was raised, in user code or a library.
         "raised_in": None

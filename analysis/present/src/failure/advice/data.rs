@@ -175,6 +175,12 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         }
         false => format!(" Relative paths start at {}.", failed.run.looked_up_from()),
     };
+    let beside: Vec<String> = failed.run.files_beside.iter().map(|it| quoted(it)).collect();
+    let beside = match beside.as_slice() {
+        [] => String::new(),
+        [one] => format!(" Its folder has {one}."),
+        [others @ .., last] => format!(" Its folder has {} and {last}.", others.join(", ")),
+    };
     let script = failed.run.preparing_scripts.first().filter(|_| !is_checkpoint);
     let instead = if let Some(script) = script {
         let command = match script.strip_suffix(".sh") {
@@ -191,7 +197,8 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             None => "Put the data there.".to_owned(),
         }
     };
-    failed.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
+    failed
+        .because(cause, format!("{what} {} does not exist.{beside}{from} {instead}", quoted(name)))
 }
 
 /// Whether a missing file holds a model. Data also has the ending `.bin`.

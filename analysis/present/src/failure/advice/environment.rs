@@ -27,7 +27,7 @@ pub(super) fn unknown_gym_environment(failed: &Failed) -> Option<Advice> {
         format!(
             "The installed `{package}` does not have this environment. Install the package that \
             has it (for Atari games: `{} -m pip install \"{package}[atari]\"`), or choose another \
-            environment, such as `CartPole-v1`.{}",
+            environment, such as `CartPole-v1` or, for continuous actions, `Pendulum-v1`.{}",
             failed.run.python,
             super::arguments::known_commands(failed)
         ),

@@ -185,7 +185,7 @@ pub(super) fn missing_extra(failed: &Failed) -> Option<Advice> {
         "missing-package",
         format!(
             "This Gym environment needs a package that is not installed. {install}. Or choose \
-            another environment, such as `CartPole-v1`."
+            another environment, such as `CartPole-v1` or, for continuous actions, `Pendulum-v1`."
         ),
     )
 }

@@ -407,6 +407,10 @@ fn files_and_disks() {
     let text = checked_advice(&unprepared, "missing-file");
     assert!(text.contains("The file `data/web/train.bin` does not exist."), "{text}");
     assert!(text.contains(" data/web/prepare.py`."), "{text}");
+    let mut other = failure("FileNotFoundError", "No such file or directory: 'data/ml-1m.txt'");
+    other.run.files_beside = vec!["Video.txt".into(), "wikipedia.txt".into()];
+    let text = checked_advice(&other, "missing-file");
+    assert!(text.contains("Its folder has `Video.txt` and `wikipedia.txt`."), "{text}");
     let weights = failure("FileNotFoundError", "No such file or directory: 'out/model.bin'");
     checked_advice(&weights, "missing-checkpoint");
     let mut unwritten = failure("FileNotFoundError", "No such file or directory: 'plots/1.png'");
