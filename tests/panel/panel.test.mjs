@@ -216,6 +216,28 @@ describe("the panel", { skip: found.reason }, () => {
       await waitUntil(() => lastHighlight().body.file === null, "the mark to be taken away");
     }));
 
+  test("highlights the line that the keyboard selects, wherever the pointer goes", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const last = () => site.posts.filter((post) => post.name === "highlight").at(-1)?.body;
+      const chart = page.locator("canvas.icicle");
+      await chart.hover({ position: { x: 5, y: 5 } });
+      await chart.focus();
+      for (const key of ["ArrowDown", "ArrowDown", "ArrowRight"]) await chart.press(key);
+      const open = page.locator("#breakdown .open");
+      await open.waitFor();
+      const line = Number(/:(\d+)/.exec(await open.innerText())[1]);
+      await waitUntil(() => last()?.line === line, "the highlight of the selected line");
+      // As if the page moved below the pointer.
+      await page.mouse.move(5, 5);
+      const box = await chart.boundingBox();
+      await page.mouse.move(box.x + 0.85 * box.width, box.y + 1.5 * 26);
+      await waitUntil(() => last()?.line !== line, "the highlight of the line below the pointer");
+      await page.mouse.move(5, 5);
+      await waitUntil(() => last()?.line === line, "the highlight of the selected line again");
+      await chart.evaluate((canvas) => canvas.blur());
+      await waitUntil(() => last()?.file === null, "no highlight");
+    }));
+
   test("divides a line by its expressions and by its callers, which can be opened", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("radio", { name: "Line", exact: true }).check();

@@ -105,6 +105,12 @@ export class BreakdownSection {
       },
     };
     this.#icicle = new Icicle(this.#canvas, events);
+    this.#canvas.addEventListener("focus", () => {
+      this.#highlightSelected();
+    });
+    this.#canvas.addEventListener("blur", () => {
+      actions.highlight(null);
+    });
     this.#table = new Treegrid(actions, events);
     fill(
       root,
@@ -233,11 +239,18 @@ export class BreakdownSection {
     this.actions.highlight(node < 0 ? null : this.#tree!.place(node));
   }
 
+  // The pointer may leave because the page moved below it, while the keyboard selects.
+  #highlightSelected(): void {
+    const hasFocus = document.hasFocus() && document.activeElement === this.#canvas;
+    const isSelecting = hasFocus && this.#selected >= 0;
+    this.actions.highlight(isSelecting ? (this.#tree?.place(this.#selected) ?? null) : null);
+  }
+
   #hover(node: number, event: PointerEvent | null): void {
     const tree = this.#tree;
     if (tree === null || node < 0 || event === null) {
       this.tooltip.hide();
-      this.actions.highlight(null);
+      this.#highlightSelected();
       return;
     }
     this.tooltip.show(note(tree, node), event);
