@@ -5,7 +5,8 @@ import type { Place } from "./document";
 const DEBOUNCE_MS = 60;
 /** A busy server refuses requests for a moment. */
 const RETRY_MS = 250;
-const MAX_FAILURES = 8;
+/** A measurement that the page does not show yet is refused for as long as loading it takes. */
+const MAX_FAILURES = 40;
 
 export class Highlighter {
   #shown: Place | null = null;
