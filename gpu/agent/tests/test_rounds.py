@@ -1,4 +1,4 @@
-"""Rounds of nested loops, whose lengths the source says."""
+"""Rounds of nested loops, whose lengths are known from the source."""
 
 from __future__ import annotations
 

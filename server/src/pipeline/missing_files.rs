@@ -67,27 +67,27 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
 
 /// What is in the folder of a missing data file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct FolderContents {
     /// Scripts that may create it, relative to the root: `data/openwebtext/prepare.py`.
     pub(super) scripts: Vec<String>,
     /// The names of files with the same ending: `Video.txt`.
     pub(super) files: Vec<String>,
 }
 
-/// Returns what is beside a missing data file of the project.
-pub(super) fn beside(failure: &RunFailure, root: &Path) -> Beside {
+/// Returns what is in the folder of a missing data file of the project.
+pub(super) fn folder_contents(failure: &RunFailure, root: &Path) -> FolderContents {
     let file = Path::new(failure.run.error.file.as_deref().unwrap_or_default());
     let below = file.parent().unwrap_or(Path::new(""));
     // The project's own folder has other purposes.
     if below.components().all(|part| part == Component::CurDir) {
-        return Beside::default();
+        return FolderContents::default();
     }
     let folder = Path::new(&failure.run.working_directory).join(below);
     let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if !folder.components().all(is_inside) {
-        return Beside::default();
+        return FolderContents::default();
     }
-    let mut found = Beside::default();
+    let mut found = FolderContents::default();
     let entries = std::fs::read_dir(root.join(&folder)).into_iter().flatten().take(1_000).flatten();
     for entry in entries.filter(|entry| entry.path().is_file()) {
         let Ok(name) = entry.file_name().into_string() else { continue };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_files_beside_a_missing_file() {
+    fn contents_of_the_folder_of_a_missing_file() {
         let folder = tempfile::TempDir::new().expect("a folder");
         for file in [
             "data/web/prepare.py",
@@ -148,9 +148,9 @@ mod tests {
         let found = |start: &str, name: &str| {
             let mut failure = failing("FileNotFoundError", "", Some(name));
             failure.run.working_directory = start.to_owned();
-            beside(&failure, folder.path())
+            folder_contents(&failure, folder.path())
         };
-        let of = |scripts: &[&str], files: &[&str]| Beside {
+        let of = |scripts: &[&str], files: &[&str]| FolderContents {
             scripts: scripts.iter().map(|&it| it.to_owned()).collect(),
             files: files.iter().map(|&it| it.to_owned()).collect(),
         };
@@ -161,9 +161,9 @@ mod tests {
         for other in
             ["a.bin", "data/a.bin", "/data/web/a", "data/../web/a", "…/web/a", "./a.bin", ""]
         {
-            assert_eq!(found("", other), Beside::default(), "{other}");
+            assert_eq!(found("", other), FolderContents::default(), "{other}");
         }
-        assert_eq!(found("..", "data/web/a.bin"), Beside::default());
+        assert_eq!(found("..", "data/web/a.bin"), FolderContents::default());
     }
 
     #[test]

@@ -56,9 +56,9 @@ pub(super) fn add_run_facts(
     };
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
     failure.run.found_paths = missing_files::find(&failure, &plan.root);
-    let beside = missing_files::beside(&failure, &plan.root);
-    failure.run.preparing_scripts = beside.scripts;
-    failure.run.files_beside = beside.files;
+    let contents = missing_files::folder_contents(&failure, &plan.root);
+    failure.run.preparing_scripts = contents.scripts;
+    failure.run.similar_files = contents.files;
     if failure.kind == "exception" {
         failure.run.options = program_options(&failure, plan);
     }

@@ -85,7 +85,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.lineShows("optimizer.step()", COST);
     await page.locator(".codelens-decoration", { hasText: "samples/s" }).waitFor();
     await window.statusShows("samples/s");
-    assert.notDeepEqual(agents(home), [], "no process of the agent, so the check before the consent says nothing");
+    assert.notDeepEqual(agents(home), [], "no process of the agent, so the check before consent cannot fail");
     await window.picture("05-measured");
     await window.picture("first-steps-costs", LINES);
   });

@@ -47,7 +47,7 @@ pub struct RunFacts {
     pub preparing_scripts: Vec<String>,
     /// The names of files with the ending of the missing one in its folder, if it is in the project:
     /// `Video.txt`.
-    pub files_beside: Vec<String>,
+    pub similar_files: Vec<String>,
     /// The options that the program declares, if it raised an exception.
     pub options: Vec<DeclaredOption>,
     /// Commands in the project's files that start the program, with their place: `README.md:14:

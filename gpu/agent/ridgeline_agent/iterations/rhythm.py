@@ -90,7 +90,7 @@ def rhythm(times_ns: Sequence[int], of_loops: Round | None = None) -> Rhythm:
 
 
 def _begin_slowly(times_ns: Sequence[int], of_loops: Round) -> bool:
-    """Whether the first iterations of rounds are slow. The loops' source says which those are, so
+    """Whether the first iterations of rounds are slow. The loops' source shows which those are, so
     one is enough.
     """
     if len(times_ns) < of_loops.length:

@@ -2,7 +2,7 @@
 
 Reinforcement learning may collect experience for a second, and then train on it 320 times. A few
 hundred milliseconds of iterations show only the training. If the loops have fixed lengths, their
-source says when the next round begins.
+source shows when the next round begins.
 """
 
 from __future__ import annotations

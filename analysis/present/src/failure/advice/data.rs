@@ -175,8 +175,8 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         }
         false => format!(" Relative paths start at {}.", failed.run.looked_up_from()),
     };
-    let beside: Vec<String> = failed.run.files_beside.iter().map(|it| quoted(it)).collect();
-    let beside = match beside.as_slice() {
+    let similar: Vec<String> = failed.run.similar_files.iter().map(|it| quoted(it)).collect();
+    let similar = match similar.as_slice() {
         [] => String::new(),
         [one] => format!(" Its folder has {one}."),
         [others @ .., last] => format!(" Its folder has {} and {last}.", others.join(", ")),
@@ -198,7 +198,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         }
     };
     failed
-        .because(cause, format!("{what} {} does not exist.{beside}{from} {instead}", quoted(name)))
+        .because(cause, format!("{what} {} does not exist.{similar}{from} {instead}", quoted(name)))
 }
 
 /// Whether a missing file holds a model. Data also has the ending `.bin`.

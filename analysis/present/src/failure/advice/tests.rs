@@ -408,7 +408,7 @@ fn files_and_disks() {
     assert!(text.contains("The file `data/web/train.bin` does not exist."), "{text}");
     assert!(text.contains(" data/web/prepare.py`."), "{text}");
     let mut other = failure("FileNotFoundError", "No such file or directory: 'data/ml-1m.txt'");
-    other.run.files_beside = vec!["Video.txt".into(), "wikipedia.txt".into()];
+    other.run.similar_files = vec!["Video.txt".into(), "wikipedia.txt".into()];
     let text = checked_advice(&other, "missing-file");
     assert!(text.contains("Its folder has `Video.txt` and `wikipedia.txt`."), "{text}");
     let weights = failure("FileNotFoundError", "No such file or directory: 'out/model.bin'");
