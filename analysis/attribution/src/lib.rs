@@ -249,17 +249,17 @@ fn attribute_with(
     let tensors = classifier.tensors(&lines, &modules);
     operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);
 
-    let mut slow = steps.slow;
-    if let Some(slow) = slow.as_mut()
-        && let Some(period) = slow.period
-    {
-        slow.line = if slow.are_whole_periods {
-            slow_iterations::line(period, &join, &contexts, &sums, &mut lines)
-        } else {
-            // A period that is too long to be profiled has at least as many iterations with timed lines.
-            let timed = manifest.map_or(&[][..], |manifest| &manifest.observed.line_times);
-            let is_whole = timed.iter().any(|line| line.ns.len() >= period as usize);
-            is_whole.then(|| slow_iterations::line_of_slowest(timed)).flatten()
+    let mut slow = steps.slow.clone();
+    if let Some(slow) = slow.as_mut() {
+        slow.lines = match slow.period {
+            Some(period) if slow.are_whole_periods => {
+                let line = slow_iterations::line(period, &join, &contexts, &sums, &mut lines);
+                line.into_iter().collect()
+            }
+            // What is slow was timed only.
+            _ => manifest.map_or_else(Vec::new, |manifest| {
+                slow_iterations::lines_of_stacks(&manifest.iterations.slow_stacks)
+            }),
         };
     }
 

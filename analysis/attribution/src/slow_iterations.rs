@@ -1,6 +1,6 @@
 //! Slow iterations: their times, and the line that makes them slow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sums;
 use super::contexts::Contexts;
@@ -8,17 +8,20 @@ use super::join::Join;
 use super::lines::{LineIndex, Lines};
 use ridgeline_base::statistics::median;
 use ridgeline_profile::FileId;
-use ridgeline_profile::slow_iterations::SlowIterations;
-use ridgeline_recording::manifest::Iterations;
-use ridgeline_recording::observed::LineTimes;
+use ridgeline_profile::slow_iterations::{SlowIterations, SlowLine};
+use ridgeline_recording::manifest::{Iterations, SlowStack};
 
 /// The minimum ratio of a line's time in slow iterations to that in the others for it to be the
 /// cause.
 const MIN_RATIO: f64 = 2.0;
 /// The minimum share of the additional time of slow iterations for a line to be the cause.
 const MIN_SHARE: f64 = 0.3;
-/// The same for the time in a line's own code, which is a smaller part than that of the call of a rollout.
-const MIN_OWN_SHARE: f64 = 0.2;
+/// The minimum number of samples of the stack in slow iterations, and in the others.
+const MIN_SAMPLES: f64 = 3.0;
+/// The number of lines that are reported at most, the minimum share of each, and of all together.
+const MAX_LINES: usize = 3;
+const MIN_LINE_SHARE: f64 = 0.15;
+const MIN_EXPLAINED: f64 = 0.5;
 /// The maximum share of a line in the other iterations. A line with more, such as the call of
 /// `main`, contains the loop.
 const MAX_SHARE_OF_OTHERS: f64 = 0.5;
@@ -56,7 +59,7 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
         typical_ns,
         slow_ns,
         mean_ns,
-        line: None,
+        lines: Vec::new(),
         are_whole_periods: period
             .is_some_and(|period| profiled > 0 && profiled.is_multiple_of(period)),
     })
@@ -123,7 +126,7 @@ pub(super) fn line(
     contexts: &Contexts<'_>,
     sums: &Sums,
     lines: &mut Lines,
-) -> Option<(FileId, u32)> {
+) -> Option<SlowLine> {
     let (slow, places) = by_place(join.windows, period)?;
     // Splits times by iteration into that of the slow one and the mean of the others.
     let split = |times: &[f64]| {
@@ -148,35 +151,75 @@ pub(super) fn line(
         });
     }
     let excess = |times: &(f64, f64)| times.0 - times.1;
-    let min_excess = MIN_SHARE * (slow_iteration_ns - other_iteration_ns);
-    let (line, _) = found
+    let additional_ns = slow_iteration_ns - other_iteration_ns;
+    let (line, line_ns) = found
         .into_values()
         .filter(|(_, times)| {
             let has_loop = times.1 > MAX_SHARE_OF_OTHERS * other_iteration_ns;
-            !has_loop && times.0 >= MIN_RATIO * times.1 && excess(times) >= min_excess
+            !has_loop
+                && times.0 >= MIN_RATIO * times.1
+                && excess(times) >= MIN_SHARE * additional_ns
         })
         .map(|(line, times)| (line, excess(&times)))
         // The first of equal lines is the outermost: lines are numbered from the outermost frame.
         .reduce(|best, one| if one.1 > best.1 * 1.001 { one } else { best })?;
     let (file, line) = lines.location(line)?;
-    Some((FileId(file), line))
+    let share = if additional_ns > 0.0 { (line_ns / additional_ns).min(1.0) } else { 0.0 };
+    Some(SlowLine { file: FileId(file), line, share })
 }
 
-/// Returns the line that is slow in one of the iterations with timed lines: the one with most of the additional time
-/// of the slowest iteration, in its own code. `None` if no line has much of it.
-pub(super) fn line_of_slowest(timed: &[LineTimes]) -> Option<(FileId, u32)> {
-    let count = timed.iter().map(|line| line.ns.len()).max()?;
-    let time = |line: &LineTimes, at: usize| line.ns.get(at).copied().unwrap_or(0) as f64;
-    let total = |at: usize| timed.iter().map(|line| time(line, at)).sum::<f64>();
-    let slowest = (0..count).max_by(|&a, &b| total(a).total_cmp(&total(b)))?;
-    let excess = |line: &LineTimes| {
-        let times: Vec<f64> = (0..count).map(|at| time(line, at)).collect();
-        time(line, slowest) - median(&times).unwrap_or(0.0)
-    };
-    let all: f64 = timed.iter().map(|line| excess(line).max(0.0)).sum();
-    let line = timed.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
-    (all > 0.0 && excess(line) >= MIN_OWN_SHARE * all)
-        .then_some((FileId(line.at.file), line.at.line))
+/// Returns the lines with most of the additional time of slow iterations, by samples of the stack: the outermost ones that
+/// hardly run in the others. Empty if a few lines do not have most of it.
+pub(super) fn lines_of_stacks(stacks: &[SlowStack]) -> Vec<SlowLine> {
+    let count = |of: fn(&SlowStack) -> u32| stacks.iter().map(|stack| f64::from(of(stack))).sum();
+    let totals: (f64, f64) = (count(|stack| stack.slow), count(|stack| stack.others));
+    let mut found: Vec<SlowLine> = Vec::new();
+    let mut stacks: Vec<&SlowStack> = stacks.iter().collect();
+    if totals.0 < MIN_SAMPLES || totals.1 < MIN_SAMPLES {
+        return found;
+    }
+    let explained = |found: &[SlowLine]| found.iter().map(|line| line.share).sum::<f64>();
+    while found.len() < MAX_LINES && explained(&found) < MIN_EXPLAINED {
+        let Some(line) = slowest_line(&stacks, totals) else { break };
+        stacks.retain(|stack| {
+            stack.lines.iter().all(|at| (at.file, at.line) != (line.file.0, line.line))
+        });
+        found.push(line);
+    }
+    if explained(&found) < MIN_EXPLAINED {
+        found.clear();
+    }
+    found
+}
+
+/// Returns the line with the largest share of the additional time. `totals` are the numbers of all samples in slow
+/// iterations, and in the others.
+fn slowest_line(stacks: &[&SlowStack], totals: (f64, f64)) -> Option<SlowLine> {
+    // The share of each line in slow iterations and in the others, and its smallest depth.
+    let mut shares: BTreeMap<(u32, u32), (f64, f64, usize)> = BTreeMap::new();
+    for stack in stacks {
+        // A recursive function is on the stack several times.
+        let mut counted = BTreeSet::new();
+        for (depth, at) in stack.lines.iter().enumerate() {
+            if counted.insert((at.file, at.line)) {
+                let share = shares.entry((at.file, at.line)).or_insert((0.0, 0.0, depth));
+                share.0 += f64::from(stack.slow) / totals.0;
+                share.1 += f64::from(stack.others) / totals.1;
+                share.2 = share.2.min(depth);
+            }
+        }
+    }
+    let excess = |share: &(f64, f64, usize)| share.0 - share.1;
+    let ((file, line), share) = shares
+        .into_iter()
+        .filter(|(_, share)| {
+            let has_loop = share.1 > MAX_SHARE_OF_OTHERS;
+            !has_loop && share.0 >= MIN_RATIO * share.1 && excess(share) >= MIN_LINE_SHARE
+        })
+        .max_by(|(first, a), (second, b)| {
+            excess(a).total_cmp(&excess(b)).then(b.2.cmp(&a.2)).then(second.cmp(first))
+        })?;
+    Some(SlowLine { file: FileId(file), line, share: excess(&share) })
 }
 
 /// Returns the position of the slow iteration within a period of the profiled iterations.
@@ -248,20 +291,44 @@ mod tests {
         check(&[2, 9, 2, 2], &[1], None, None);
     }
 
+    #[track_caller]
+    fn check_stacks(stacks: &[(&[u32], u32, u32)], expected: &[u32]) {
+        let stacks: Vec<SlowStack> = stacks
+            .iter()
+            .map(|&(lines, slow, others)| SlowStack {
+                lines: lines.iter().map(|&line| Location { file: 0, line }).collect(),
+                slow,
+                others,
+            })
+            .collect();
+        let found: Vec<u32> = lines_of_stacks(&stacks).iter().map(|one| one.line).collect();
+        assert_eq!(found, expected);
+    }
+
     #[test]
-    fn the_line_of_the_slowest_iteration() {
-        let line =
-            |line: u32, ns: &[u64]| LineTimes { at: Location { file: 0, line }, ns: ns.to_vec() };
-        let update = line(3, &[50, 52, 60, 50]);
-        let play = line(9, &[0, 0, 400]);
-        let choose = line(12, &[0, 0, 300]);
-        let found = line_of_slowest(&[update.clone(), play, choose]);
-        assert_eq!(found, Some((FileId(0), 9)));
-        // Many lines share it.
-        let small: Vec<LineTimes> = (20..30).map(|at| line(at, &[0, 0, 10, 0])).collect();
-        assert_eq!(line_of_slowest(&small), None);
-        assert_eq!(line_of_slowest(&[]), None);
-        assert_eq!(line_of_slowest(&[line(3, &[])]), None);
+    fn the_line_of_slow_iterations_by_stacks() {
+        // Line 50 calls `main`, whose loop trains on line 10 and evaluates on line 14.
+        let train: (&[u32], u32, u32) = (&[50, 10], 2, 30);
+        check_stacks(&[train, (&[50, 14, 81], 20, 0), (&[50, 14, 82], 5, 0)], &[14]);
+        // The evaluation is rarely quick.
+        check_stacks(&[train, (&[50, 14, 81], 25, 3)], &[14]);
+        // The same work takes longer.
+        check_stacks(&[(&[50, 10], 20, 20), (&[50, 11], 22, 20)], &[]);
+        // A plot, whose lines take equally long.
+        let plot: Vec<[u32; 2]> = (20..26).map(|line| [50, line]).collect();
+        let of = |lines: usize| {
+            let lines = plot.iter().take(lines).map(|stack| (&stack[..], 10, 0));
+            std::iter::once(train).chain(lines).collect::<Vec<_>>()
+        };
+        check_stacks(&of(3), &[20, 21]);
+        check_stacks(&of(5), &[20, 21, 22]);
+        check_stacks(&of(6), &[]);
+        // Recursion.
+        check_stacks(&[train, (&[50, 14, 81, 14, 81], 20, 0)], &[14]);
+        // Too few samples.
+        check_stacks(&[(&[50, 10], 0, 30), (&[50, 14], 2, 0)], &[]);
+        check_stacks(&[(&[50, 14], 20, 0)], &[]);
+        check_stacks(&[], &[]);
     }
 
     #[test]

@@ -87,14 +87,14 @@ impl Steps {
     /// Whether a context's cost is its mean over the profiled iterations, which are whole periods.
     /// Otherwise it is the cost in a typical iteration.
     pub(crate) fn are_whole_periods(&self) -> bool {
-        self.slow.is_some_and(|slow| slow.are_whole_periods)
+        self.slow.as_ref().is_some_and(|slow| slow.are_whole_periods)
     }
 
     /// Returns the nanoseconds per iteration: the mean of whole periods, else the median of the
     /// unprofiled iterations, else the median of a trace recorded elsewhere, else the mean of the
     /// profiled iterations.
     pub(crate) fn iteration_ns(&self) -> f64 {
-        if let Some(slow) = self.slow {
+        if let Some(slow) = &self.slow {
             return slow.time_ns();
         }
         let of_trace = || self.median_of_trace.map(|median| median.time_ns as f64);
@@ -104,7 +104,7 @@ impl Steps {
     /// Returns the nanoseconds without the profiler of the iteration whose window begins at
     /// `start_ns`.
     pub(crate) fn iteration_at_ns(&self, start_ns: i64) -> f64 {
-        let Some(slow) = self.slow else { return self.iteration_ns() };
+        let Some(slow) = &self.slow else { return self.iteration_ns() };
         let at = self.windows.iter().position(|(start, _)| *start == start_ns);
         let is_slow = slow.are_whole_periods
             && at.zip(slow.period).is_some_and(|(at, period)| {

@@ -11,7 +11,7 @@ pub(super) fn limit_cost(finding: Finding, profile: &Profile) -> Finding {
     let Some(cost) = finding.cost else { return finding };
     let limits =
         [time_of_lines(&finding, profile), time_of_phase(finding.rule, &profile.iteration.phases)];
-    let max_ns = limits.into_iter().flatten().fold(profile.iteration.time_ns, f64::min);
+    let max_ns = limits.into_iter().flatten().fold(profile.iteration.mean_ns(), f64::min);
     let exceeds_limit = max_ns > 0.0 && cost.time_ns > max_ns;
     let cost = if exceeds_limit { Cost { time_ns: max_ns, ..cost } } else { cost };
     Finding { cost: Some(cost), ..finding }

@@ -36,7 +36,7 @@ impl Severity {
 pub fn weight(finding: &Finding, profile: &Profile) -> f64 {
     let Some(cost) = finding.cost else { return 0.0 };
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    let time = share(cost.time_ns, profile.iteration.time_ns);
+    let time = share(cost.time_ns, profile.iteration.mean_ns());
     time.max(share(cost.bytes, profile.memory.peak_bytes as f64))
 }
 

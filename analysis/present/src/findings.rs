@@ -88,7 +88,7 @@ pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
     let mark = if cost.is_predicted { "~" } else { "" };
     let mut parts = Vec::new();
     if cost.time_ns > 0.0 {
-        let share = units::percent(share_of(cost.time_ns, profile.iteration.time_ns));
+        let share = units::percent(share_of(cost.time_ns, profile.iteration.mean_ns()));
         parts.push(format!("{mark}{} per iteration ({share})", units::duration(cost.time_ns)));
     }
     if cost.bytes > 0.0 {

@@ -2,6 +2,7 @@
 
 use super::page::ordinal;
 use ridgeline_base::units;
+use ridgeline_profile::slow_iterations::SlowIterations;
 use ridgeline_profile::{IterationCost, Profile};
 
 /// Iterations within this fraction of their median are shown with a percentage, others with their
@@ -34,11 +35,7 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
     let iteration = &profile.iteration;
     if let Some(slow) = &iteration.slow {
         let (typical, long) = (units::duration(slow.typical_ns), units::duration(slow.slow_ns));
-        let line = slow.line.and_then(|(file, line)| {
-            let path = &profile.files.get(file.0 as usize)?.path;
-            Some(format!(" ({path}:{line})"))
-        });
-        let line = line.unwrap_or_default();
+        let lines = places(slow, profile);
         let frequency = match slow.period {
             Some(period) => format!("every {} iteration takes {long}", ordinal(period as usize)),
             None => format!("{} of {} iterations take {long}", slow.count, slow.of),
@@ -48,11 +45,31 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
         } else {
             "; line costs are those of a typical iteration"
         };
-        return Some(format!("typically {typical}, but {frequency}{line}{caveat}"));
+        return Some(format!("typically {typical}, but {frequency}{lines}{caveat}"));
     }
     let times = &iteration.timed_ns;
     let range = range(times, iteration.time_ns)?;
     Some(format!("median of {} iterations, {range}", times.len()))
+}
+
+/// ` (ppo.py:210)`, or ` (train.py:105, 116)`. Empty if it is unknown what makes them slow.
+fn places(slow: &SlowIterations, profile: &Profile) -> String {
+    let mut text = String::new();
+    let mut before = None;
+    for one in &slow.lines {
+        let Some(file) = profile.files.get(one.file.0 as usize) else { continue };
+        text.push_str(if text.is_empty() { " (" } else { ", " });
+        if before != Some(one.file) {
+            text.push_str(&file.path);
+            text.push(':');
+        }
+        text.push_str(&one.line.to_string());
+        before = Some(one.file);
+    }
+    if !text.is_empty() {
+        text.push(')');
+    }
+    text
 }
 
 /// The range of times in nanoseconds around their median: `±2%` or `123 ms to 650 ms`.
@@ -80,7 +97,7 @@ fn max(times: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ridgeline_profile::slow_iterations::SlowIterations;
+    use ridgeline_profile::slow_iterations::SlowLine;
     use ridgeline_profile::{FileFacts, FileId};
 
     fn with(timed_ms: &[f64], slow: Option<SlowIterations>) -> Profile {
@@ -115,20 +132,28 @@ mod tests {
             typical_ns: 2.4e6,
             slow_ns: 83e6,
             mean_ns: 9.2e6,
-            line: Some((FileId(0), 210)),
+            lines: vec![SlowLine { file: FileId(0), line: 210, share: 0.9 }],
             are_whole_periods: true,
         };
-        let profile = with(&[], Some(slow));
+        let profile = with(&[], Some(slow.clone()));
         assert_eq!(time(&profile.iteration), "9.2 ms on average");
         let only = IterationCost { is_first: true, ..with(&[], None).iteration };
         assert_eq!(time(&only), "150 ms in the first iteration");
         check(
             &[],
-            Some(slow),
+            Some(slow.clone()),
             "typically 2.4 ms, but every 11th iteration takes 83 ms (ppo.py:210)",
         );
+        let mut several = slow.clone();
+        several.lines.push(SlowLine { file: FileId(0), line: 212, share: 0.1 });
+        several.lines.push(SlowLine { file: FileId(9), line: 1, share: 0.1 });
+        check(
+            &[],
+            Some(several),
+            "typically 2.4 ms, but every 11th iteration takes 83 ms (ppo.py:210, 212)",
+        );
         let irregular =
-            SlowIterations { period: None, line: None, are_whole_periods: false, ..slow };
+            SlowIterations { period: None, lines: Vec::new(), are_whole_periods: false, ..slow };
         check(
             &[],
             Some(irregular),

@@ -146,7 +146,7 @@ struct SlowEntry {
     typical_ms: f64,
     slow_ms: f64,
     mean_ms: f64,
-    line: Option<Location>,
+    lines: Vec<Location>,
     are_in_lines: bool,
 }
 
@@ -419,7 +419,11 @@ fn slow_entry(slow: &SlowIterations, profile: &Profile) -> SlowEntry {
         typical_ms: milliseconds(slow.typical_ns),
         slow_ms: milliseconds(slow.slow_ns),
         mean_ms: milliseconds(slow.mean_ns),
-        line: slow.line.and_then(|at| location(at, profile)),
+        lines: slow
+            .lines
+            .iter()
+            .filter_map(|one| location((one.file, one.line), profile))
+            .collect(),
         are_in_lines: slow.are_whole_periods,
     }
 }

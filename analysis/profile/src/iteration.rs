@@ -65,24 +65,26 @@ impl IterationCost {
 
     /// Returns the mean nanoseconds per iteration, slow iterations included.
     pub fn mean_ns(&self) -> f64 {
-        self.slow.map_or(self.time_ns, |slow| slow.mean_ns)
+        self.slow.as_ref().map_or(self.time_ns, |slow| slow.mean_ns)
     }
 
     /// Returns the nanoseconds of an iteration that is not slow.
     pub fn typical_ns(&self) -> f64 {
-        self.slow.map_or(self.time_ns, |slow| slow.typical_ns)
+        self.slow.as_ref().map_or(self.time_ns, |slow| slow.typical_ns)
     }
 
     /// Returns the nanoseconds of each timed iteration that is not slow.
     pub fn typical_times(&self) -> Vec<f64> {
-        let most = self.slow.map_or(f64::INFINITY, |slow| slow.typical_ns.midpoint(slow.slow_ns));
+        let most =
+            self.slow.as_ref().map_or(f64::INFINITY, |slow| slow.typical_ns.midpoint(slow.slow_ns));
         self.timed_ns.iter().copied().filter(|time_ns| *time_ns < most).collect()
     }
 
     /// Returns times whose median is [`Self::time_ns`]: of each iteration, or the mean of each
     /// whole period.
     pub fn comparable_times(&self) -> Vec<f64> {
-        let Some(period) = self.slow.filter(|slow| slow.are_whole_periods).and_then(|it| it.period)
+        let Some(period) =
+            self.slow.as_ref().filter(|slow| slow.are_whole_periods).and_then(|it| it.period)
         else {
             return self.typical_times();
         };

@@ -4,7 +4,7 @@
 use super::FileId;
 
 /// The slow iterations of a loop, compared with the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlowIterations {
     /// Iterations from one slow iteration to the next; `None` if the distances are irregular.
     pub period: Option<u32>,
@@ -18,11 +18,21 @@ pub struct SlowIterations {
     pub slow_ns: f64,
     /// Mean nanoseconds per iteration, over whole periods if there is a period.
     pub mean_ns: f64,
-    /// The line that runs only in slow iterations, or takes longer in them, if known.
-    pub line: Option<(FileId, u32)>,
+    /// The lines that make them slow, most expensive first; empty if unknown.
+    pub lines: Vec<SlowLine>,
     /// Whether whole periods were profiled. If so, the costs of lines add up to the mean, otherwise
     /// to the typical iteration.
     pub are_whole_periods: bool,
+}
+
+/// A line that runs only in slow iterations, or takes longer in them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowLine {
+    pub file: FileId,
+    /// Line number, counted from 1.
+    pub line: u32,
+    /// Its share of the additional time of slow iterations.
+    pub share: f64,
 }
 
 impl SlowIterations {

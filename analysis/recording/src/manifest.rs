@@ -295,6 +295,9 @@ pub struct Iterations {
     pub slow: Vec<usize>,
     /// Number of iterations from one slow iteration to the next.
     pub period: Option<u32>,
+    /// What the training thread ran in the timed iterations, if some were slow.
+    #[serde(deserialize_with = "or_default")]
+    pub slow_stacks: Vec<SlowStack>,
     /// Phases of the timed iterations on the host's thread; empty on a GPU.
     pub timed_phases: TimedPhases,
     /// Energy per timed iteration from the GPU's counter, in joules.
@@ -333,6 +336,18 @@ pub struct TimedPhases {
     pub backward: Vec<u64>,
     /// The optimizer's `step` and `zero_grad`.
     pub optimizer: Vec<u64>,
+}
+
+/// A stack of the training thread, sampled at regular intervals.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SlowStack {
+    /// Lines of user code, outermost first.
+    pub lines: Vec<Location>,
+    /// Number of samples in slow iterations.
+    pub slow: u32,
+    /// Number of samples in the others.
+    pub others: u32,
 }
 
 /// A line of a file.

@@ -109,6 +109,8 @@ ROLLOUTS = """
     import time
     import torch
     from torch import nn
+    from ridgeline_agent.record import stack_samples
+    stack_samples._INTERVAL_SECONDS = 0.002
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.ones(3, 4)
@@ -126,7 +128,7 @@ ROLLOUTS = """
     while True:
         iteration_ms = 900
         time.sleep(0.05)  # collect
-        update()
+        update()  # update
 """
 
 
@@ -138,13 +140,17 @@ def test_rollouts_before_many_updates() -> None:
     assert len(timed_ms) >= 150
     assert iterations["period"] == 150
     assert iterations["slow"] == [timed_ms.index(900)]
-    # A whole round is too long to be profiled, so its lines are timed.
-    (collect,) = (
-        line["ns"]
-        for line in recording.manifest["observed"]["line_times"]
-        if line["at"]["line"] == recording.line_of("# collect")
-    )
-    assert len(collect) == 150 and sum(ns > 0 for ns in collect) == 1
+    # A whole round is too long to be profiled, so samples of the stack show what is slow.
+    stacks = [
+        ([at["line"] for at in stack["lines"]], stack["slow"], stack["others"])
+        for stack in iterations["slow_stacks"]
+    ]
+    collect = recording.line_of("# collect")
+    of_collect = sum(slow for lines, slow, _ in stacks if lines == [collect])
+    assert of_collect > sum(slow for _, slow, _ in stacks) / 2
+    assert not any(others for lines, _, others in stacks if lines == [collect])
+    update = recording.line_of("# update")
+    assert any(lines[0] == update and others for lines, _, others in stacks)
     assert recording.manifest["notes"] == []
 
 

@@ -147,13 +147,37 @@ pub(super) fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
         .ok_or_else(|| Failure::usage(format!("unknown device `{text}`"), format!("Use {DEVICES}")))
 }
 
-/// The absolute path, without resolving links.
+/// The absolute path. The file itself is never resolved where it is a link: the Python of a virtual
+/// environment is one, and loses its packages elsewhere.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()), ""))?;
     // `absolute` keeps `..`, and a root with `..` is a prefix of no other path.
-    if path.components().any(|part| part == std::path::Component::ParentDir) {
-        return Ok(path.canonicalize().unwrap_or(path));
+    if !path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Ok(path);
     }
-    Ok(path)
+    let resolved = match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => folder.canonicalize().map(|folder| folder.join(name)),
+        _ => path.canonicalize(),
+    };
+    Ok(resolved.unwrap_or(path))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::absolute;
+
+    #[test]
+    fn a_linked_python_above_stays_in_its_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let python = root.join("venv/bin/python");
+        std::fs::create_dir_all(python.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(root.join("project")).unwrap();
+        std::fs::write(root.join("python3.12"), "").unwrap();
+        std::os::unix::fs::symlink(root.join("python3.12"), &python).unwrap();
+
+        assert_eq!(absolute(&root.join("project/../venv/bin/python")).unwrap(), python);
+        assert_eq!(absolute(&root.join("project/..")).unwrap(), root);
+    }
 }

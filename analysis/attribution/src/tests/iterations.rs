@@ -70,10 +70,11 @@ fn with_an_evaluation(profiled: &[(i64, i64)]) -> Recording {
 fn lines_of_whole_periods_add_up_to_the_mean() {
     let recording = with_an_evaluation(&[(0, 100), (100, 200), (200, 1000)]);
     let profile = attribute(&recording).expect("a profile");
-    let slow = profile.iteration.slow.expect("one is slow");
+    let slow = profile.iteration.slow.clone().expect("one is slow");
     assert_eq!((slow.typical_ns, slow.slow_ns, slow.count, slow.of), (100.0, 800.0, 2, 7));
     assert!((slow.mean_ns - 2000.0 / 6.0).abs() < 1e-9, "{slow:?}");
-    assert_eq!((slow.line, slow.are_whole_periods), (Some((FileId(0), 31)), true));
+    let lines: Vec<_> = slow.lines.iter().map(|one| (one.file, one.line)).collect();
+    assert_eq!((lines, slow.are_whole_periods), (vec![(FileId(0), 31)], true));
     assert!((profile.iteration.time_ns - slow.mean_ns).abs() < 1e-9);
     expect![[r#"
         30: other 100 | total other 100
@@ -91,8 +92,8 @@ fn lines_of_whole_periods_add_up_to_the_mean() {
 fn without_whole_periods_lines_add_up_to_a_typical_iteration() {
     let recording = with_an_evaluation(&[(0, 100), (200, 1000)]);
     let profile = attribute(&recording).expect("a profile");
-    let slow = profile.iteration.slow.expect("one is slow");
-    assert_eq!((slow.line, slow.are_whole_periods), (None, false));
+    let slow = profile.iteration.slow.clone().expect("one is slow");
+    assert_eq!((slow.lines, slow.are_whole_periods), (Vec::new(), false));
     assert!((profile.iteration.time_ns - 100.0).abs() < 1e-9);
     assert!(profile.iteration.samples_per_second().is_none());
     // The slow profiled iteration does not count.

@@ -42,11 +42,47 @@ impl Rule for IterationVaries {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        finding(evidence).into_iter().collect()
+        varying_line(evidence).or_else(|| slow_iterations(evidence)).into_iter().collect()
     }
 }
 
-fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
+/// Iterations that are slow because of a few lines, but were not profiled. The costs of lines do not show them.
+fn slow_iterations(evidence: &Evidence<'_>) -> Option<Finding> {
+    let slow = evidence.profile().iteration.slow.as_ref().filter(|slow| !slow.are_whole_periods)?;
+    let (first, others) = slow.lines.split_first()?;
+    let which = match slow.period {
+        Some(period) => format!("One of every {period} iterations"),
+        None => format!("{} of {} iterations", slow.count, slow.of),
+    };
+    let because = match others.len() {
+        0 => "because of this line".to_owned(),
+        1 => "because of this line and another one".to_owned(),
+        count => format!("because of this line and {count} others"),
+    };
+    let share: f64 = slow.lines.iter().map(|line| line.share).sum();
+    Some(Finding {
+        rule: "iteration-varies",
+        at: evidence.place(first.file, first.line),
+        message: format!(
+            "{which} take{} {} instead of {} {because}",
+            if slow.period.is_some() { "s" } else { "" },
+            duration(slow.slow_ns),
+            duration(slow.typical_ns)
+        ),
+        why: "In slow iterations, samples of the stack show it, and hardly ever in the others. If this \
+            work is needed, make it faster, do it less often, or move it to a background thread. The \
+            cost is its share of the additional time of slow iterations, spread over all iterations."
+            .to_owned(),
+        related: others
+            .iter()
+            .map(|line| (evidence.place(line.file, line.line), "also slow in these iterations".to_owned()))
+            .collect(),
+        cost: Some(Cost::time(share * (slow.mean_ns - slow.typical_ns).max(0.0))),
+        ..Finding::default()
+    })
+}
+
+fn varying_line(evidence: &Evidence<'_>) -> Option<Finding> {
     let observed = &evidence.manifest()?.observed;
     let lines = &observed.line_times;
     let count =
@@ -147,6 +183,7 @@ mod tests {
     use super::*;
     use crate::harness::Case;
     use ridgeline_graph::graph::TaskKind;
+    use ridgeline_profile::slow_iterations::{SlowIterations, SlowLine};
     use ridgeline_recording::manifest::Loader;
 
     const PROGRAM: &str =
@@ -263,6 +300,33 @@ mod tests {
         lines(&STEP, &save, &LOG).finds_nothing(&IterationVaries);
         lines(&STEP[..6], &[0.0, 0.0, 9.0, 0.0, 0.0, 9.0], &LOG[..6])
             .finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn slow_iterations_that_were_not_profiled() {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
+        let at = case.location("save");
+        case.profile.iteration.slow = Some(SlowIterations {
+            period: Some(80),
+            count: 1,
+            of: 80,
+            typical_ns: 10e6,
+            slow_ns: 2_010e6,
+            mean_ns: 35e6,
+            lines: vec![SlowLine { file: FileId(at.file), line: at.line, share: 0.8 }],
+            are_whole_periods: false,
+        });
+        let finding = case.finds(&IterationVaries, "save");
+        assert_eq!(finding.cost, Some(Cost::time(20e6)));
+        assert_eq!(
+            finding.message,
+            "One of every 80 iterations takes 2.0 s instead of 10 ms because of this line"
+        );
+        if let Some(slow) = case.profile.iteration.slow.as_mut() {
+            slow.are_whole_periods = true;
+        }
+        case.finds_nothing(&IterationVaries);
     }
 
     #[test]

@@ -135,6 +135,7 @@ class RecordingWriter:
         observed = program.observed.json(program.table, program.compiled) if complete else {}
         memory, batch = profiled.measured or (MemoryWatch(program.device), program.batch)
         tolerating("the names of weights", memory.name_weights, frame)
+        iterations = self._iterations(status)
         sources.read_texts(tracker.began_ns)
         loop = self._loop()
         return {
@@ -152,7 +153,7 @@ class RecordingWriter:
             "codes": sources.codes_json(),
             "expressions": self._profiled.expressions.json(sources),
             "threads": profiled.log.threads_json(),
-            "iterations": self._iterations(status),
+            "iterations": iterations,
             "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
             "library": profiled.library if complete else None,
             "batch": program.forward_only.with_unit(batch.json()),
@@ -194,10 +195,18 @@ class RecordingWriter:
             "timed_phases": self._timed.phases_json() if complete else {},
             "slow": [] if found is None else list(found.slow),
             "period": None if found is None else found.period,
+            "slow_stacks": self._slow_stacks(() if found is None else found.slow),
             "joules": timer.joules() if complete else None,
             "profiled": [list(window) for window in profiled.windows],
             "measured": profiled.measured_at if complete and profiled.windows else None,
         }
+
+    def _slow_stacks(self, slow: tuple[int, ...]) -> list[dict[str, object]]:
+        stacks, tolerating = self._timed.timer.stacks, self._tracker.notes.tolerating
+        if stacks is None:
+            return []
+        what = "the lines of slow iterations"
+        return tolerating(what, stacks.json, slow, self._tracker.sources) or []
 
     def _loop(self) -> tuple[int, int] | None:
         """Returns `(file, line)` of the loop, or of the function for a provider's iteration."""

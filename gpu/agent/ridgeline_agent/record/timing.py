@@ -12,6 +12,7 @@ from ..iterations.rhythm import Rhythm, Round, rhythm
 from ..system.cpu_queue import CpuQueue
 from .device import synchronize
 from .energy import EnergyCounter
+from .stack_samples import StackSamples
 
 # The energy counter updates ten to fifty times a second, so shorter blocks are too inaccurate.
 _MIN_ENERGY_NS = 500_000_000
@@ -47,6 +48,8 @@ class Timer:
         self.device = device
         # The round of loops that had been reached when the first iteration began, if known.
         self.round: Round | None = None
+        # The lines that run meanwhile.
+        self.stacks: StackSamples | None = None
         self._begun = 0
         self._block_begun = 0
         self._block_ended = 0
@@ -84,12 +87,15 @@ class Timer:
             self._block_begun = perf_counter_ns()
         # Opened here, because this is the thread that runs the iterations.
         self._queue = self._queue or CpuQueue()
+        self.stacks = self.stacks or StackSamples()
         self._waited_before = self._queue.waited_ns()
         self._begun = perf_counter_ns()
 
     def end(self, now_ns: int) -> None:
         """Ends the iteration at `now_ns` of `perf_counter_ns`."""
         self._host_ns.append(now_ns - self._begun)
+        if self.stacks is not None:
+            self.stacks.iteration_ended()
         before, after = self._waited_before, self._queue.waited_ns() if self._queue else None
         self._waited_ns.append(None if before is None or after is None else after - before)
         if self.device.type == "cuda":
@@ -97,6 +103,8 @@ class Timer:
 
     def finish(self) -> None:
         """Ends the block. Synchronizes with the device."""
+        if self.stacks is not None:
+            self.stacks.stop()
         if self.device.type == "cuda":
             synchronize()
             self._block_ended = perf_counter_ns()

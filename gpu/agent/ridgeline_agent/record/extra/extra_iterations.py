@@ -16,7 +16,7 @@ from ...iterations.rhythm import Round
 from ...program.sources import Sources
 from ...protocol.spec import RunSpec
 from ..observed.collector import Observed
-from ..observed.line_times import LineTimes, fits, iterations_to_time, seconds_left
+from ..observed.line_times import LineTimes, iterations_to_time, seconds_left
 from ..phase_times import PhaseTimes
 from ..rounds import round_of
 from ..switched_off import Turns, rounds
@@ -81,8 +81,6 @@ class ExtraIterations:
         self._limit: threading.Timer | None = None
         self._current: _Purpose | None = None
         self._timed_more = False
-        # The length of a round of loops with a slow iteration, if it is too long to be profiled.
-        self._long_round = 0
         self._purposes: Iterator[Callable[[], _Purpose | None]] = iter(
             (
                 self._wait_for_better_signal,
@@ -165,9 +163,6 @@ class ExtraIterations:
             return None
         minimum = watched + (PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0)
         wanted = whole_periods(found.period, minimum, times_ns, self._seconds_left())
-        of_loops = self.timer.round
-        if wanted == 0 and of_loops is not None and found.period == of_loops.length:
-            self._long_round = found.period
         # The first timing comes before the profiled iterations, a second one after them.
         following = len(times_ns) if self._timed_more else len(times_ns) + minimum
         measured = following - minimum + watched - 1
@@ -204,10 +199,7 @@ class ExtraIterations:
         """Returns how many more iterations are needed to see which lines vary: the mean over the
         ranks that want any, because all ranks must run equally many.
         """
-        times_ns, seconds_left = self.timer.wall_ns(), self._seconds_left()
-        wanted = iterations_to_time(times_ns, seconds_left)
-        if self._long_round and fits(sum(times_ns[-self._long_round :]), seconds_left):
-            wanted = self._long_round
+        wanted = iterations_to_time(self.timer.wall_ns(), self._seconds_left())
         total = self._all_ranks("iterations", (wanted + _ONE_RANK) if wanted else 0)
         ranks, total = divmod(total, _ONE_RANK)
         return total // ranks if ranks else 0
