@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,35 @@ def test_exception() -> None:
         "bad",
         "exception",
     )
+
+
+def test_paths_outside_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+
+    def message(path: str) -> object:
+        return failure_of(f"open({path!r})")["facts"]["file"]
+
+    assert message("/home/someone/.cache/tool/a.pkl") == "~/.cache/tool/a.pkl"
+    assert message("/home/someone/client/a.pkl") == "…/a.pkl"
+    assert message("/home/somebody/.cache/a.pkl") == "…/a.pkl"
+    assert message(f"{ROOT}/.cache/a.pkl") == ".cache/a.pkl"
+
+
+def test_the_code_that_uses_a_missing_name(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "library.py"
+    library.parent.mkdir()
+    library.write_text(
+        "import types\n"
+        "class Module(types.ModuleType):\n"
+        "    def __getattr__(self, name):\n"
+        "        raise AttributeError(name)\n"
+        "def use():\n"
+        "    return Module('old').removed\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(library.read_text(), str(library), "exec"), names)
+    failure = failure_of("use()", use=names["use"])
+    assert failure["facts"]["raised_in"]["name"] == "use"
 
 
 def test_library_frames_are_excluded() -> None:

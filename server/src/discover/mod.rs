@@ -189,6 +189,27 @@ impl Discovery {
         of_path.map(|one| one.shown.clone()).take(MAX_SHOWN_COMMANDS).collect()
     }
 
+    /// The commands that a shell script or Makefile of the project runs before the one that starts the Python file at
+    /// `path`, relative to the root, with these arguments.
+    pub(crate) fn commands_before(
+        &mut self,
+        root: &Path,
+        path: &Path,
+        arguments: &[String],
+    ) -> Vec<String> {
+        let Some(path) = normal(path) else { return Vec::new() };
+        let Scan { described, .. } = self.scan(root, Some(&path));
+        let is_script = |one: &&Described| matches!(one.kind, Kind::ShellScript | Kind::Makefile);
+        let starts =
+            |one: &Described| one.run.path == path && one.run.arguments.as_slice() == arguments;
+        let Some(own) = described.iter().filter(is_script).find(|one| starts(one)) else {
+            return Vec::new();
+        };
+        let in_file = described.iter().filter(|one| one.file == own.file && !one.shown.is_empty());
+        let before = in_file.take_while(|one| !starts(one)).filter(|one| one.run.path != path);
+        before.map(|one| one.shown.clone()).take(MAX_SHOWN_COMMANDS).collect()
+    }
+
     /// How to start the Python file at `path`, relative to the root, so that its imports are found.
     pub(crate) fn import_path(&mut self, root: &Path, path: &Path) -> ImportPath {
         let Some(path) = normal(path) else { return ImportPath::default() };

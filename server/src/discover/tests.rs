@@ -421,6 +421,35 @@ fn commands_of_the_project() {
 }
 
 #[test]
+fn commands_before_the_program() {
+    let script = "python -m pkg.download -n 8\npython -m pkg.train --size 1\npython -m pkg.train --size 2\npython -m pkg.chat\n";
+    let readme = "```\npython -m pkg.chat\n```\n\n```\npython -m pkg.train --size 3\n```\n";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(folder.path().join("pkg")).expect("a folder");
+    for (path, text) in [
+        ("pkg/__init__.py", ""),
+        ("pkg/train.py", TRAINS),
+        ("pkg/download.py", "print(1)\n"),
+        ("pkg/chat.py", "print(1)\n"),
+        ("run.sh", script),
+        ("README.md", readme),
+    ] {
+        std::fs::write(folder.path().join(path), text).expect("a file");
+    }
+    let before = |size: &str| {
+        let arguments = ["--size".to_owned(), size.to_owned()];
+        let path = Path::new("pkg/train.py");
+        Discovery::default().commands_before(folder.path(), path, &arguments)
+    };
+    let download = ["run.sh:1: python -m pkg.download -n 8"];
+    assert_eq!(before("1"), download);
+    assert_eq!(before("2"), download);
+    // A README describes alternatives.
+    assert!(before("3").is_empty());
+    assert!(before("4").is_empty());
+}
+
+#[test]
 fn commands_that_cannot_be_used_unchanged() {
     let check_readme = |line: &str, expected: &str| {
         let readme = format!("```\n{line}\n```\n");

@@ -59,13 +59,19 @@ pub(super) fn add_run_facts(
     let contents = missing_files::folder_contents(&failure, &plan.root);
     failure.run.preparing_scripts = contents.scripts;
     failure.run.similar_files = contents.files;
-    if failure.kind == "exception" {
+    if matches!(failure.kind.as_str(), "exception" | "exit") {
         failure.run.options = program_options(&failure, plan);
     }
     if (failure.kind == "exit" || !failure.run.options.is_empty())
         && let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok())
     {
         failure.run.commands = Discovery::default().commands_of(&plan.root, script);
+    }
+    if !failure.run.error.file.as_deref().unwrap_or_default().is_empty()
+        && let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok())
+    {
+        failure.run.commands_before =
+            Discovery::default().commands_before(&plan.root, script, &request.args);
     }
     failure
 }

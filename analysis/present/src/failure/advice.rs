@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
     imports::relative_import,
     imports::own_module,
     imports::only_in_colab,
+    removed_names::package_for_old_numpy,
     removed_names::removed_name,
     removed_names::removed_keyword,
     removed_names::old_pytorch,

@@ -53,6 +53,9 @@ pub struct RunFacts {
     /// Commands in the project's files that start the program, with their place: `README.md:14:
     /// python train.py --data DIR`.
     pub commands: Vec<String>,
+    /// Commands that come before the program's in the same script, with their place: they may create
+    /// what it reads.
+    pub commands_before: Vec<String>,
     /// The last lines of output.
     pub output: Vec<String>,
     /// Completed iterations. `None` if unknown.

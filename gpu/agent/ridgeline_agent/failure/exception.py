@@ -107,13 +107,17 @@ def bytes_in(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def without_absolute_paths(text: str, root: str) -> str:
-    """Makes the project's paths relative to its root, and shortens other absolute paths to their
+    """Makes the project's paths relative to its root, and those in hidden folders of the home
+    folder (`~/.cache`), which programs name, relative to it. Shortens other absolute paths to their
     last part.
 
     A recording may be shared and must not contain information about the machine.
     """
     for prefix in _path_prefixes(root):
         text = text.replace(prefix, "")
+    home = os.path.expanduser("~")
+    if os.path.isabs(home) and len(home) > 1:
+        text = text.replace(os.path.join(home, "."), os.path.join("~", "."))
     return _ABSOLUTE_PATH.sub(lambda path: "…/" + re.split(r"[/\\]", path.group(0))[-1], text)
 
 
@@ -132,7 +136,7 @@ def shorten(text: str, most: int = MAX_MESSAGE_CHARS) -> str:
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
 # An absolute path with at least two parts: a single "/" or "and/or" is prose.
-_ABSOLUTE_PATH = re.compile(r"(?<![\w./\\…:-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~-]+[\\/])+[\w.@+~-]+")
+_ABSOLUTE_PATH = re.compile(r"(?<![\w./\\…:~-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~-]+[\\/])+[\w.@+~-]+")
 
 # Messages of out-of-memory errors that are not OutOfMemoryError: of the CPU's allocator, CUDA's
 # libraries, and pinned memory.

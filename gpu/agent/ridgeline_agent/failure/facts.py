@@ -27,7 +27,9 @@ def facts(error: BaseException, shown: Callable[[str], str]) -> dict[str, object
     """Returns the facts. Unknown ones are None or empty. `shown` removes the machine's folders from
     a text.
     """
-    innermost = _innermost(error)
+    # A module's `__getattr__` raises for the code that uses a name it does not have.
+    raised_for_caller = "__getattr__" if isinstance(error, AttributeError) else None
+    innermost = _innermost(error, raised_for_caller)
     if (elsewhere := raised_elsewhere(_text(error))) is not None:
         innermost = elsewhere[1][-1]
     file = error.filename if isinstance(error, OSError) else None
@@ -93,11 +95,13 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _innermost(error: BaseException) -> tuple[str, int, str] | None:
+def _innermost(error: BaseException, except_for: str | None) -> tuple[str, int, str] | None:
+    """Returns the innermost frame, except of functions with this name."""
     traceback = error.__traceback__
     last = None
     while traceback is not None:
-        last = traceback
+        if traceback.tb_frame.f_code.co_name != except_for:
+            last = traceback
         traceback = traceback.tb_next
     if last is None:
         return None

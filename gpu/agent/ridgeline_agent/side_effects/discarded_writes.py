@@ -41,7 +41,7 @@ _MIN_SWEPT_AGE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Change:
-    """A changed file or an empty folder in the discarded overlay."""
+    """A changed file in the discarded overlay."""
 
     path: str
     # "created", "changed" or "removed".
@@ -204,11 +204,8 @@ def _change(path: str, entry: os.DirEntry[str]) -> Change | None:
         # Overlays mark a deleted file with such a device.
         return None if before is None else Change(path, "removed", before.st_size)
     if stat.S_ISDIR(after.st_mode):
-        if before is not None and stat.S_ISDIR(before.st_mode):
-            return None
-        # A new folder is listed only if it is empty; otherwise its files are.
-        is_empty = not os.listdir(entry.path)
-        return Change(path, "created", 0) if is_empty else None
+        # Its files are listed.
+        return None
     if before is None:
         return Change(path, "created", after.st_size)
     return (

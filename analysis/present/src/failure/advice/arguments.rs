@@ -47,17 +47,29 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         0 => "It was run without arguments".to_owned(),
         _ => format!("It was run with {}", quoted(&failed.run.arguments.join(" "))),
     };
+    let rejected = first_option(error).unwrap_or_default();
+    let similar = declared_as(failed, rejected).map_or_else(String::new, |name| {
+        format!(" Its option is called {}, not {}.", quoted(name), quoted(rejected))
+    });
     let how = failed.run.with_arguments(failed.reader, "--option value");
     let known = known_commands(failed);
     failed.because(
         "wrong-argument",
-        format!("The program rejected its arguments. {given}. {how}.{known}"),
+        format!("The program rejected its arguments. {given}.{similar} {how}.{known}"),
     )
+}
+
+/// The option that the program declares with other dashes or underscores: `-batch_size` for `--batch-size`.
+fn declared_as<'f>(failed: &'f Failed, rejected: &str) -> Option<&'f str> {
+    let plain = |name: &str| name.trim_start_matches('-').replace('_', "-").to_lowercase();
+    let options = failed.run.options.iter().map(|option| option.name.as_str());
+    options.into_iter().find(|name| *name != rejected && plain(name) == plain(rejected))
 }
 
 /// The message names an option of the program that has no value: `dataset_path is None`.
 pub(super) fn unset_option(failed: &Failed) -> Option<Advice> {
-    let types = ["ValueError", "AssertionError", "TypeError", "RuntimeError", "KeyError"];
+    let types =
+        ["ValueError", "AssertionError", "TypeError", "RuntimeError", "KeyError", "AttributeError"];
     if !failed.is(&types) {
         return None;
     }
@@ -71,9 +83,14 @@ pub(super) fn unset_option(failed: &Failed) -> Option<Advice> {
         // A short or plain name may be any word.
         let is_special = name.contains(['_', '-']);
         let is_named = is_special && words.contains(&name) || words.contains(&option.name.as_str());
-        // `sizes[args.dataset]` with `KeyError: None`.
+        // `sizes[args.dataset]` with `KeyError: None`, or `args.dataset.startswith("u")`.
         let attribute = format!("args.{}", name.replace('-', "_"));
-        is_named || has_none && sources.contains(&attribute.as_str())
+        let is_used = |source: &&str| {
+            source
+                .strip_prefix(&attribute)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        is_named || has_none && sources.iter().any(is_used)
     };
     let is_given = |option: &DeclaredOption| {
         failed.run.arguments.iter().any(|given| given.split('=').next() == Some(&option.name))
@@ -93,11 +110,16 @@ pub(super) fn unset_option(failed: &Failed) -> Option<Advice> {
 
 /// The commands of the project's own files, as sentences.
 pub(super) fn known_commands(failed: &Failed) -> String {
+    listed(&failed.run.commands)
+}
+
+/// Commands with their place, as sentences.
+pub(super) fn listed(commands: &[String]) -> String {
     let one = |command: &String| {
         let (place, text) = command.split_once(": ").unwrap_or(("", command));
         format!(" {place} has {}.", quoted(text))
     };
-    failed.run.commands.iter().map(one).collect()
+    commands.iter().map(one).collect()
 }
 
 /// The error of an argument parser, without the program's name: `the following arguments are

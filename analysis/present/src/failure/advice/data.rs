@@ -2,6 +2,7 @@
 
 use ridgeline_python::DeclaredOption;
 
+use super::arguments::listed;
 use super::{Advice, Failed, Reader, RunFailure, between, quoted};
 
 /// A command that the program starts is missing.
@@ -188,6 +189,8 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             None => format!("{} {script}", failed.run.python),
         };
         format!("The script {} next to it may create it: {}.", quoted(script), quoted(&command))
+    } else if !failed.run.commands_before.is_empty() {
+        format!("Commands that come first may create it.{}", listed(&failed.run.commands_before))
     } else if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {

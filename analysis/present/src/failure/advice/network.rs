@@ -29,6 +29,8 @@ const NETWORK_MESSAGES: &[&str] = &[
     "nodename nor servname provided",
     // From torchvision.
     "Error downloading ",
+    // From Hugging Face's `evaluate`, which fetches metrics.
+    "doesn't exist on the Hugging Face Hub either",
 ];
 
 /// No server listens at an address on this machine.

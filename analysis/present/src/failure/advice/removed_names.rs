@@ -130,6 +130,33 @@ pub(super) fn removed_keyword(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// An installed package uses a name that NumPy removed. The program's own line has nothing to change.
+pub(super) fn package_for_old_numpy(failed: &Failed) -> Option<Advice> {
+    if !failed.is(&["AttributeError"]) {
+        return None;
+    }
+    let message = failed.failure.message.as_str();
+    let name = between(message, "module 'numpy' has no attribute '", "'")
+        .or_else(|| between(message, "`np.", "` was removed in the NumPy 2.0 release"))?;
+    let (package, inner) = failed.raised_in().split_once('/')?;
+    let is_own = failed.run.source.contains(&format!(".{name}"))
+        || failed.failure.frames.iter().any(|frame| frame.path.ends_with(inner));
+    if is_own {
+        return None;
+    }
+    let since = find(ATTRIBUTES, "numpy", name).map_or("NumPy 2", |(_, since, _)| since);
+    let (name, package) = (quoted(&format!("np.{name}")), quoted(package));
+    let python = &failed.run.python;
+    let below = since.trim_start_matches("NumPy ");
+    failed.because(
+        "removed-name",
+        format!(
+            "The installed package {package} uses {name}, which {since} removed. Update {package}, or \
+            install an older NumPy: `{python} -m pip install \"numpy<{below}\"`."
+        ),
+    )
+}
+
 /// The program uses a name that newer versions removed.
 pub(super) fn removed_name(failed: &Failed) -> Option<Advice> {
     let (name, since, instead) = stated_by_numpy(failed).or_else(|| {

@@ -308,6 +308,34 @@ fn removed_names() {
         assert!(text.contains(instead), "{text}");
     }
     check("AttributeError", "'DataFrame' object has no attribute 'labels'", "");
+    let in_package = |message: &str, path: &str| {
+        let mut failure = failure("AttributeError", message);
+        failure.run.source = "state, reward = env.step(action)".into();
+        failure.run.error.raised_in = Some(RaisedIn { path: path.into(), name: "step".into() });
+        failure
+    };
+    let text = checked_advice(
+        &in_package("module 'numpy' has no attribute 'bool8'", "gym/utils/env_checker.py"),
+        "removed-name",
+    );
+    assert_eq!(
+        text,
+        "The installed package `gym` uses `np.bool8`, which NumPy 2 removed. Update `gym`, or \
+        install an older NumPy: `.venv/bin/python -m pip install \"numpy<2\"`."
+    );
+    let text = checked_advice(
+        &in_package("module 'numpy' has no attribute 'int'.\nMore", "old/a.py"),
+        "removed-name",
+    );
+    assert!(text.contains("numpy<1.24"), "{text}");
+    let message =
+        "`np.sctypes` was removed in the NumPy 2.0 release. Access dtypes explicitly instead.";
+    let text = checked_advice(&in_package(message, "imgaug/imgaug.py"), "removed-name");
+    assert!(text.contains("`imgaug` uses `np.sctypes`"), "{text}");
+    // The program's own line.
+    let mut own = in_package("module 'numpy' has no attribute 'int'", "train.py");
+    own.run.source = "labels = labels.astype(np.int)".into();
+    assert!(checked_advice(&own, "removed-name").contains("Write `int` instead."));
     let keyword = |function: &str, name: &str, expected| {
         let message = format!("{function} got an unexpected keyword argument '{name}'");
         checked_advice(&failure("TypeError", &message), expected)
@@ -316,6 +344,33 @@ fn removed_names() {
     assert!(text.contains("Write `processing_class` instead."), "{text}");
     keyword("ReduceLROnPlateau.__init__()", "verbose", "removed-name");
     keyword("forward()", "verbose", "");
+}
+
+#[test]
+fn data_from_commands_that_come_first() {
+    let mut failure = failure("FileNotFoundError", "[Errno 2] No such file or directory");
+    failure.run.error.errno = Some("ENOENT".into());
+    failure.run.error.file = Some("~/.cache/x/tokenizer.pkl".into());
+    failure.run.commands_before = vec!["run.sh:3: python -m x.tokenize --n 8".into()];
+    let text = checked_advice(&failure, "missing-file");
+    assert!(
+        text.ends_with(
+            "Commands that come first may create it. run.sh:3 has `python -m x.tokenize --n 8`."
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_option_that_is_not_set() {
+    let option = |name: &str| DeclaredOption { name: name.into(), default: None };
+    let mut unset = failure("AttributeError", "'NoneType' object has no attribute 'startswith'");
+    unset.run.source = "is_2d = args.dataset.startswith('u')".into();
+    unset.run.options = vec![option("--data"), option("--dataset")];
+    let text = checked_advice(&unset, "missing-argument");
+    assert!(text.starts_with("The program's option `--dataset` is not set."), "{text}");
+    unset.run.arguments = vec!["--dataset=u1".into()];
+    checked_advice(&unset, "");
 }
 
 #[test]
@@ -527,6 +582,20 @@ fn missing_data_of_nltk() {
     let text = checked_advice(&failure("LookupError", message), "missing-data-set");
     assert!(text.contains("`.venv/bin/python -m nltk.downloader punkt`"), "{text}");
     check("LookupError", "unknown encoding: x", "");
+}
+
+#[test]
+fn an_option_with_other_dashes() {
+    let mut failure = failure("SystemExit", "the program exited with code 2");
+    failure.kind = "exit".into();
+    failure.run.error.raised_in =
+        Some(RaisedIn { path: "argparse.py".into(), name: "exit".into() });
+    failure.run.error.exit_code = Some(2);
+    failure.run.output =
+        vec!["run.py: error: unrecognized arguments: --dataset-name cifar10".into()];
+    failure.run.options = vec![DeclaredOption { name: "-dataset-name".into(), default: None }];
+    let text = checked_advice(&failure, "wrong-argument");
+    assert!(text.contains("Its option is called `-dataset-name`, not `--dataset-name`."), "{text}");
 }
 
 #[test]
