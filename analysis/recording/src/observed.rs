@@ -69,9 +69,9 @@ pub struct Evaluation {
 pub struct Recompilation {
     /// The line of its `def`.
     pub at: Location,
-    /// Number of recompilations, over the run.
+    /// Number of recompilations after the first iteration.
     pub count: u32,
-    /// Nanoseconds of recompilation, over the run; 0 if not measured.
+    /// Nanoseconds of these recompilations; 0 if not measured.
     pub time_ns: u64,
     /// The reason reported by PyTorch, at most 500 characters.
     #[serde(deserialize_with = "text")]

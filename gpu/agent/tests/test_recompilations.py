@@ -42,3 +42,29 @@ def test_failed_compilations_only_count_as_time(
         recompilations, "_compilations", lambda: iter([compilations[0], compilations[3]])
     )
     assert recompilations.recompilations_json(unused, []) == []
+
+
+def test_compilations_of_the_first_iteration_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def metrics(number: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            compile_id=f"0/{number}",
+            fail_type=None,
+            dynamo_cumulative_compile_time_us=number,
+            co_filename="train.py",
+            co_name="step",
+            recompile_reason="a size",
+        )
+
+    compilations = [metrics(number) for number in range(3)]
+    monkeypatch.setattr(recompilations, "_compilations", lambda: iter(compilations))
+    monkeypatch.setattr(recompilations, "_function", lambda *_: (0, 7))
+    monkeypatch.setattr(recompilations, "_reason", lambda *_: "a size")
+    first = recompilations.compilations_so_far()
+    unused: Any = None
+    assert recompilations.recompilations_json(unused, [], first) == []
+    compilations.append(metrics(3))
+    assert recompilations.recompilations_json(unused, [], first) == [
+        {"at": {"file": 0, "line": 7}, "count": 1, "time_ns": 3000, "reason": "a size"}
+    ]

@@ -148,6 +148,7 @@ class Stages:
             program.observed.begin()
         if tracker.boundaries == 1:
             tracker.sources.read_texts(tracker.began_ns)
+            program.observed.first_iteration_ended()
         if self._was_compiled() and self._may_restart():
             self.restart()
         elif self.stage is Stage.WARM_UP:

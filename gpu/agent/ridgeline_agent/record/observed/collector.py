@@ -25,7 +25,7 @@ from .gpu_state import GpuState
 from .graph_marks import BackwardPasses
 from .line_times import LineTimes
 from .padding import Padding
-from .recompilations import graph_breaks_json, recompilations_json
+from .recompilations import compilations_so_far, graph_breaks_json, recompilations_json
 from .replicas import Replicas
 
 # Calls something optional: name, function, and its arguments.
@@ -50,6 +50,7 @@ class Observed:
         self.may_switch = True
         self.turns: Turns | None = None
         self.line_times: LineTimes | None = None
+        self._compiled_first: frozenset[str] = frozenset()
         # Whether modules are being inspected.
         self.is_inspecting = False
         # A part of a measured iteration shows evaluations, but its counts are incomplete.
@@ -115,6 +116,11 @@ class Observed:
         if self.is_inspecting and not self._is_partial:
             self._replicas.stepped(optimizer)
 
+    def first_iteration_ended(self) -> None:
+        """The first iteration has ended."""
+        what = "the compilations"
+        self._compiled_first = self._tolerating(what, compilations_so_far) or frozenset()
+
     def timing_begins(self, device: torch.device) -> None:
         """Stops inspecting modules, because the timing begins."""
         self.is_inspecting = False
@@ -148,7 +154,11 @@ class Observed:
         return {
             "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
             "recompilations": tolerating(
-                "recompilations", recompilations_json, self._sources, compiled.requested_at
+                "recompilations",
+                recompilations_json,
+                self._sources,
+                compiled.requested_at,
+                self._compiled_first,
             )
             or [],
             "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources, compiled)

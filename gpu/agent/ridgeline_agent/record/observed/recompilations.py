@@ -39,19 +39,29 @@ _MAX_DECORATORS = 100
 _Place = tuple[int, int]
 
 
-def recompilations_json(
-    sources: Sources, requested_at: list[tuple[types.CodeType | None, _Place]]
-) -> list[dict[str, object]]:
-    """Returns `observed.recompilations`: each function that was compiled more than once.
+def compilations_so_far() -> frozenset[str]:
+    """Returns Dynamo's identities of all compilations until now."""
+    return frozenset(_identity(metrics) for metrics in _compilations())
 
-    `requested_at` are the lines that call `torch.compile`, which stand for functions of libraries.
+
+def recompilations_json(
+    sources: Sources,
+    requested_at: list[tuple[types.CodeType | None, _Place]],
+    in_first_iteration: frozenset[str] = frozenset(),
+) -> list[dict[str, object]]:
+    """Returns `observed.recompilations`: each function that was compiled again after the first
+    iteration. That one compiles a function for every shape that it is called with.
+
+    Args:
+        requested_at: The lines that call `torch.compile`, which stand for functions of libraries.
+        in_first_iteration: The compilations until the end of the first iteration.
     """
     found: dict[_Place, _Recompilation] = {}
     defined: dict[tuple[object, object], _Place] = {}
     counted: set[str] = set()
     for metrics in _compilations():
         place = _function(sources, metrics, requested_at, defined)
-        identity = str(getattr(metrics, "compile_id", None) or "")
+        identity = _identity(metrics)
         matched = _IDENTITY.search(identity)
         if place is None or matched is None:
             continue
@@ -59,7 +69,8 @@ def recompilations_json(
         has_failed = bool(getattr(metrics, "fail_type", None))
         if not has_failed:
             defined[metrics.co_filename, metrics.co_name] = place
-        if int(matched[2]) > 0 and identity not in counted:
+        is_again = int(matched[2]) > 0 and identity not in in_first_iteration
+        if is_again and identity not in counted:
             counted.add(identity)
             recompilation = found.setdefault(place, _Recompilation())
             recompilation.counts[matched[1]] += not has_failed
@@ -76,6 +87,10 @@ def recompilations_json(
         for (file, line), recompilation in found.items()
         if any(recompilation.counts.values())
     ][:_MAX_ENTRIES]
+
+
+def _identity(metrics: Any) -> str:
+    return str(getattr(metrics, "compile_id", None) or "")
 
 
 class _Recompilation:
