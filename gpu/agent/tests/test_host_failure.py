@@ -50,6 +50,35 @@ def test_paths_outside_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     assert message(f"{ROOT}/.cache/a.pkl") == ".cache/a.pkl"
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("assert os.path.exists(path)", "data/train.txt"),
+        ("assert os.path.isdir('data')  # The data", "data"),
+        ("assert args.root.is_dir(), 'no data'", "root"),
+        ("assert Path(path).exists()", None),
+        ("assert not path", None),
+        ("assert args.lazy.exists()", None),
+    ],
+)
+def test_path_whose_existence_is_asserted(tmp_path: Path, line: str, expected: str | None) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "class Options:\n"
+        "    lazy = property(lambda self: print('ran') or Path('x'))\n"
+        "    def __init__(self): self.root = Path('root')\n"
+        "def load(path, args):\n"
+        f"    {line}\n"
+        "load('data/train.txt', Options())\n"
+    )
+    with pytest.raises(AssertionError) as raised:
+        exec(compile(program.read_text(), str(program), "exec"), {"__name__": "__main__"})
+    failure = describe_failure(raised.value, str(tmp_path), lambda file: None)
+    assert failure["facts"]["file"] == expected  # type: ignore[index]
+
+
 def test_the_code_that_uses_a_missing_name(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "library.py"
     library.parent.mkdir()

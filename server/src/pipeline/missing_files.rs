@@ -15,8 +15,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 /// Words in the names of scripts that create data.
-const PREPARING: [&str; 6] =
-    ["prepare", "preprocess", "download", "fetch", "get_data", "make_data"];
+const PREPARING: [&str; 8] =
+    ["prepare", "preprocess", "prep_", "download", "fetch", "get_data", "getdata", "make_data"];
 
 /// Returns the paths relative to the root, the ones nearest to it first.
 pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
@@ -77,6 +77,18 @@ pub(super) struct FolderContents {
 /// Returns what is in the folder of a missing data file of the project.
 pub(super) fn folder_contents(failure: &RunFailure, root: &Path) -> FolderContents {
     let file = Path::new(failure.run.error.file.as_deref().unwrap_or_default());
+    let mut found = beside(file, failure, root);
+    if found.scripts.is_empty() && !file.as_os_str().is_empty() {
+        // In the project's own folder, a script has to name data.
+        found.scripts = preparing_scripts(root, Path::new(""));
+        found.scripts.retain(|name| name.to_lowercase().contains("data"));
+        found.scripts.truncate(RESULT_LIMIT);
+    }
+    found
+}
+
+/// Returns what is in the folder of a file, unless that is the project's own one.
+fn beside(file: &Path, failure: &RunFailure, root: &Path) -> FolderContents {
     let below = file.parent().unwrap_or(Path::new(""));
     // The project's own folder has other purposes.
     if below.components().all(|part| part == Component::CurDir) {
@@ -87,27 +99,46 @@ pub(super) fn folder_contents(failure: &RunFailure, root: &Path) -> FolderConten
     if !folder.components().all(is_inside) {
         return FolderContents::default();
     }
-    let mut found = FolderContents::default();
-    let entries = std::fs::read_dir(root.join(&folder)).into_iter().flatten().take(1_000).flatten();
-    for entry in entries.filter(|entry| entry.path().is_file()) {
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let Some((stem, ending)) = name.rsplit_once('.') else { continue };
-        let stem = stem.to_lowercase();
-        if matches!(ending, "py" | "sh") {
-            let prepares = PREPARING.iter().any(|word| stem.contains(word));
-            let path = folder.join(&name);
-            let path: PathBuf = path.components().filter(|&it| it != Component::CurDir).collect();
-            let path = path.to_str().filter(|_| prepares).map(|path| path.replace('\\', "/"));
-            found.scripts.extend(path);
-        } else if !stem.is_empty() && file.extension().is_some_and(|wanted| wanted == ending) {
-            found.files.push(name);
-        }
-    }
-    for names in [&mut found.scripts, &mut found.files] {
-        names.sort();
+    let mut scripts = preparing_scripts(root, &folder);
+    let is_similar = |name: &String| {
+        name.rsplit_once('.').is_some_and(|(stem, ending)| {
+            let is_data = !stem.is_empty() && !matches!(ending, "py" | "sh");
+            is_data && file.extension().is_some_and(|wanted| wanted == ending)
+        })
+    };
+    let mut files: Vec<String> =
+        names_of_files(&root.join(&folder)).into_iter().filter(is_similar).collect();
+    for names in [&mut scripts, &mut files] {
         names.truncate(RESULT_LIMIT);
     }
-    found
+    FolderContents { scripts, files }
+}
+
+/// Returns the scripts in a folder whose names say that they create data, relative to the root.
+fn preparing_scripts(root: &Path, folder: &Path) -> Vec<String> {
+    let prepares = |name: &String| {
+        name.rsplit_once('.').is_some_and(|(stem, ending)| {
+            let stem = stem.to_lowercase();
+            matches!(ending, "py" | "sh") && PREPARING.iter().any(|word| stem.contains(word))
+        })
+    };
+    let relative = |name: String| {
+        let path = folder.join(name);
+        let path: PathBuf = path.components().filter(|&it| it != Component::CurDir).collect();
+        path.to_str().map(|path| path.replace('\\', "/"))
+    };
+    let names = names_of_files(&root.join(folder));
+    names.into_iter().filter(prepares).filter_map(relative).collect()
+}
+
+/// Returns the names of the files in a folder, in order.
+fn names_of_files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().take(1_000).flatten();
+    let files = entries.filter(|entry| entry.path().is_file());
+    let mut names: Vec<String> =
+        files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 fn has_python(folder: &Path) -> bool {
@@ -164,6 +195,9 @@ mod tests {
             assert_eq!(found("", other), FolderContents::default(), "{other}");
         }
         assert_eq!(found("..", "data/web/a.bin"), FolderContents::default());
+        std::fs::write(folder.path().join("get_data.sh"), "").expect("written");
+        assert_eq!(found("", "a.bin"), of(&["get_data.sh"], &[]));
+        assert_eq!(found("", "data/web/train"), of(&["data/web/prepare.py"], &[]));
     }
 
     #[test]

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import importlib.metadata
+import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from types import ModuleType
 
 _MAX_TEXT_LENGTH = 300
@@ -36,6 +39,8 @@ def facts(error: BaseException, shown: Callable[[str], str]) -> dict[str, object
     if file is None and isinstance(error, FileNotFoundError):
         named = _NOT_FOUND.match(_text(error))
         file = named and named.group(1)
+    if file is None and isinstance(error, AssertionError):
+        file = asserted_path(error)
     return {
         # Where it was raised, in user code or a library.
         "raised_in": None
@@ -68,6 +73,47 @@ def cause_of(error: BaseException) -> BaseException | None:
     if error.__cause__ is not None:
         return error.__cause__
     return None if error.__suppress_context__ else error.__context__
+
+
+def asserted_path(error: AssertionError) -> str | None:
+    """Returns the path whose existence failed to be asserted: `assert os.path.exists(path)`."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return None
+    frame = traceback.tb_frame
+    line = linecache.getline(frame.f_code.co_filename, traceback.tb_lineno or 0, frame.f_globals)
+    try:
+        statements = ast.parse(line.strip()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    call = statements[0].test if statements and isinstance(statements[0], ast.Assert) else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+        return None
+    if call.func.attr in ("exists", "isfile", "isdir") and len(call.args) == 1:
+        path = call.args[0]
+    elif call.func.attr in ("exists", "is_file", "is_dir") and not call.args:
+        path = call.func.value
+    else:
+        return None
+    value = _value(path, {**frame.f_globals, **frame.f_locals})
+    return os.fspath(value) if isinstance(value, (str, PurePath)) else None
+
+
+def _value(expression: ast.expr, names: Mapping[str, object]) -> object:
+    """Returns the value of a constant, a variable or an object's attribute, without running code
+    of the program.
+    """
+    if isinstance(expression, ast.Constant):
+        return expression.value
+    if isinstance(expression, ast.Name):
+        return names.get(expression.id)
+    if isinstance(expression, ast.Attribute):
+        owner = _value(expression.value, names)
+        attributes = getattr(owner, "__dict__", None)
+        return attributes.get(expression.attr) if isinstance(attributes, dict) else None
+    return None
 
 
 def raised_elsewhere(text: str) -> tuple[str, list[tuple[str, int, str]]] | None:

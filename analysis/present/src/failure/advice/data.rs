@@ -89,7 +89,8 @@ pub(super) fn empty_data_set(failed: &Failed) -> Option<Advice> {
 fn missing_path(failure: &RunFailure) -> Option<&str> {
     let error = &failure.run.error;
     let is_missing = failure.error_type.ends_with("FileNotFoundError")
-        || error.errno.as_deref() == Some("ENOENT");
+        || error.errno.as_deref() == Some("ENOENT")
+        || failure.error_type == "AssertionError" && error.file.is_some();
     if !is_missing {
         return None;
     }
@@ -188,7 +189,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             Some(_) => format!("bash {script}"),
             None => format!("{} {script}", failed.run.python),
         };
-        format!("The script {} next to it may create it: {}.", quoted(script), quoted(&command))
+        format!("The script {} may create it: {}.", quoted(script), quoted(&command))
     } else if !failed.run.commands_before.is_empty() {
         format!("Commands that come first may create it.{}", listed(&failed.run.commands_before))
     } else if is_checkpoint {

@@ -49,6 +49,9 @@ const NOT_ON_PYPI: &[(&str, &str)] = &[
     ("tinycudann", "https://github.com/NVlabs/tiny-cuda-nn"),
 ];
 
+/// Modules that are no longer developed: the last version, and the PyTorch that it was built for.
+const DISCONTINUED: &[(&str, &str, &str)] = &[("torchtext", "0.18", "2.3")];
+
 /// Returns the dotted name of the module that was not found.
 pub fn missing_module<'t>(error_type: &str, message: &'t str) -> Option<&'t str> {
     if !["ModuleNotFoundError", "ImportError"].contains(&super::last_name(error_type)) {
@@ -146,10 +149,24 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
         || format!("Install it: `{python} -m pip install {package}`."),
         |(_, source)| format!("It is not on PyPI: see {source} for how to build it."),
     );
+    let choose = if DISCONTINUED.iter().any(|(module, ..)| *module == top) {
+        "Choose an"
+    } else {
+        "Or choose the"
+    };
+    let discontinued = DISCONTINUED.iter().find(|(module, ..)| *module == top);
+    let install = discontinued.map_or(install, |(_, version, torch)| {
+        format!(
+            "It is no longer developed: its last version, {version}, needs PyTorch {torch}, and this \
+            environment has {}.",
+            failed.run.torch
+        )
+    });
     failed.because(
         "missing-package",
         format!(
-            "{}{renamed} is not installed in the environment of {python}. {install} Or choose the environment that has it: {other}.",
+            "{}{renamed} is not installed in the environment of {python}. {install} {choose} \
+            environment that has it: {other}.",
             quoted(top)
         ),
     )

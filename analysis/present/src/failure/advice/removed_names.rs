@@ -96,7 +96,13 @@ const MODULES: &[Removed] = &[
     ("Tkinter", "Python 3.0", "tkinter"),
     ("urllib2", "Python 3.0", "urllib.request"),
     ("urlparse", "Python 3.0", "urllib.parse"),
-    ("torch._six", "PyTorch 2.0", "collections.abc"),
+];
+
+/// What programs import from `torch._six`.
+const TORCH_SIX: &[Removed] = &[
+    ("container_abcs", "PyTorch 2.0", "import collections.abc as container_abcs"),
+    ("inf", "PyTorch 2.0", "from torch import inf"),
+    ("string_classes", "PyTorch 2.0", "string_classes = str"),
 ];
 
 /// Arguments of functions, by the function in the message, and what to do.
@@ -224,6 +230,10 @@ fn method(failed: &Failed) -> Option<(String, &'static Removed)> {
 
 fn module(failed: &Failed) -> Option<(String, &'static Removed)> {
     let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
+    if name == "torch._six" {
+        let of_line = TORCH_SIX.iter().find(|(part, ..)| failed.run.source.contains(part));
+        return Some((name.to_owned(), of_line.or(TORCH_SIX.first())?));
+    }
     let removed = MODULES.iter().find(|(of, ..)| *of == name)?;
     Some((name.to_owned(), removed))
 }

@@ -307,6 +307,11 @@ fn removed_names() {
         let text = checked_advice(&failure(error_type, message), "removed-name");
         assert!(text.contains(instead), "{text}");
     }
+    let mut six = failure("ModuleNotFoundError", "No module named 'torch._six'");
+    six.run.source = "from torch._six import inf".into();
+    assert!(
+        checked_advice(&six, "removed-name").contains("Write `from torch import inf` instead.")
+    );
     check("AttributeError", "'DataFrame' object has no attribute 'labels'", "");
     let in_package = |message: &str, path: &str| {
         let mut failure = failure("AttributeError", message);
@@ -574,6 +579,31 @@ fn packages_that_are_not_on_pypi() {
     let missing = failure("ModuleNotFoundError", "No module named 'apex'");
     let text = checked_advice(&missing, "missing-package");
     assert!(text.contains("https://github.com/NVIDIA/apex") && !text.contains("pip"), "{text}");
+}
+
+#[test]
+fn asserted_versions_of_packages() {
+    let with_line = |line: &str| {
+        let mut asserted = failure("AssertionError", "");
+        asserted.run.source = line.into();
+        checked_advice(&asserted, "package-version")
+    };
+    let text = with_line("assert timm.__version__ == '0.3.2'  # version check");
+    assert!(text.contains("`.venv/bin/python -m pip install \"timm==0.3.2\"`"), "{text}");
+    let text = with_line("assert (numpy.__version__ < \"2\")");
+    assert!(text.contains("install \"numpy==…\"`"), "{text}");
+    assert!(with_line("assert torch.__version__ >= '9'").contains("version of PyTorch"));
+}
+
+#[test]
+fn discontinued_packages() {
+    let missing = failure("ModuleNotFoundError", "No module named 'torchtext.data'");
+    assert_eq!(
+        checked_advice(&missing, "missing-package"),
+        "`torchtext` is not installed in the environment of .venv/bin/python. It is no longer \
+        developed: its last version, 0.18, needs PyTorch 2.3, and this environment has 2.15.0+cpu. \
+        Choose an environment that has it: `--python PATH`, or `python` in ridgeline.toml."
+    );
 }
 
 #[test]

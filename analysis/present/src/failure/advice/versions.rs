@@ -73,12 +73,31 @@ pub(super) fn package_version(failed: &Failed) -> Option<Advice> {
     )
 }
 
-/// The program checks the version of PyTorch.
+/// The program checks the version of PyTorch or of another package: `assert timm.__version__ == "0.3.2"`.
 pub(super) fn asserted_version(failed: &Failed) -> Option<Advice> {
     let source = failed.run.source.trim_start();
-    let is_check = source.starts_with("assert") && source.contains("torch.__version__");
-    if !is_check || !failed.is(&["AssertionError"]) {
+    if !source.starts_with("assert") || !failed.is(&["AssertionError"]) {
         return None;
+    }
+    let (before, after) = source.split_once(".__version__")?;
+    let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
+    let package = before.rsplit(|c| !is_in_name(c)).next().filter(|name| !name.is_empty())?;
+    if package != "torch" {
+        let python = &failed.run.python;
+        let version = after.trim_start().strip_prefix("==").and_then(|rest| {
+            let rest = rest.trim_start();
+            let rest = rest.strip_prefix(['"', '\''])?;
+            rest.split(['"', '\'']).next().filter(|version| version.starts_with(char::is_numeric))
+        });
+        return failed.because(
+            "package-version",
+            format!(
+                "The program requires another version of {}. Install it: `{python} -m pip install \
+                \"{package}=={}\"`. Or remove this check, if the program runs without it.",
+                quoted(package),
+                version.unwrap_or("…")
+            ),
+        );
     }
     failed.because(
         "package-version",
