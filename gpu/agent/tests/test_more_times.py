@@ -66,9 +66,14 @@ ONE_SLOW = [1, 1, 9, 1]
         ([21] * 24, True, False, False),
         ([1] * 396, True, False, True),
         ([1] * 400, True, False, False),
-        # At most 24 on a GPU.
-        ([1] * 23, True, True, True),
-        ([1] * 24, True, True, False),
+        # On a GPU, more only if they are quick, and then until a slow one has repeated.
+        ([1] * 24, True, True, True),
+        ([20] * 24, True, True, True),
+        ([20] * 28, True, True, False),
+        ([20] * 27 + [59], True, True, False),
+        ([20] * 27 + [60], True, True, True),
+        ([1] * 399 + [60], True, True, False),
+        ([30] * 23 + [900], False, True, False),
         # Slow iterations: only to find a period, which is checked after every fourth iteration.
         ([100] * 4, False, False, True),
         ([40, 200] * 3, False, False, True),

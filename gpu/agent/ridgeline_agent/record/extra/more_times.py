@@ -28,6 +28,8 @@ _ENOUGH_NS = 500_000_000
 # Limits for finding a period.
 _MAX_ITERATIONS = MAX_ITERATIONS
 _ANALYZE_EVERY = 4
+# On a GPU, the minimum ratio of a slow iteration to a typical one, by the host's clock.
+_SLOW_RATIO = 3
 _MAX_NS = 3_000_000_000
 # The same for a round of loops, including what runs between two of them.
 _MAX_NS_OF_ROUND = 6_000_000_000
@@ -71,12 +73,14 @@ def more_are_timed_again(
         return total_ns < max_ns or count > of_loops.place
     if count >= _MAX_ITERATIONS or total_ns >= max_ns:
         return False
-    if on_cuda:
-        # The block's wall time would include the analysis, and the host's clock shows little.
-        return False
     # The analysis takes longer than a fast iteration.
     if count % _ANALYZE_EVERY:
         return True
+    if on_cuda:
+        # The block's wall time includes the analysis, so a slow iteration is only looked for.
+        typical_ns = statistics.median(times_ns[:_TIMED])
+        has_slow = max(times_ns) >= _SLOW_RATIO * typical_ns
+        return quick and (has_slow or total_ns < _ENOUGH_NS)
     found = rhythm(undisturbed_ns, of_loops)
     if found.slow:
         return not found.is_settled
