@@ -135,6 +135,8 @@ export class BreakdownSection {
     const again = this.#recording !== null;
     this.#recording = recording;
     this.#rebuild(again);
+    // Another measurement may number the files in another way.
+    if (again && document.activeElement === this.#canvas) this.#highlightSelected();
   }
 
   svg(): string | null {

@@ -5,14 +5,15 @@ import type { Place } from "./document";
 const DEBOUNCE_MS = 60;
 /** A busy server refuses requests for a moment. */
 const RETRY_MS = 250;
-/** A measurement that the page does not show yet is refused for as long as loading it takes. */
-const MAX_FAILURES = 40;
+/** A server that keeps refusing is not asked until the next measurement. */
+const MAX_FAILURES = 8;
 
 export class Highlighter {
   #shown: Place | null = null;
   #wanted: Place | null = null;
   #timer = 0;
   #sending = false;
+  #failures = 0;
 
   /** `send` resolves to whether the editor shows the highlight. */
   constructor(private readonly send: (place: Place | null) => Promise<boolean>) {}
@@ -20,21 +21,28 @@ export class Highlighter {
   mark(place: Place | null): void {
     this.#wanted = place;
     clearTimeout(this.#timer);
-    this.#timer = window.setTimeout(() => void this.#update(), DEBOUNCE_MS);
+    this.#timer = window.setTimeout(() => {
+      this.retry();
+    }, DEBOUNCE_MS);
+  }
+
+  /** Tries again what was refused. The server refuses lines of a measurement that is no longer the newest one. */
+  retry(): void {
+    this.#failures = 0;
+    void this.#update();
   }
 
   // One request at a time, because concurrent ones can arrive in another order.
   async #update(): Promise<void> {
     if (this.#sending) return;
     this.#sending = true;
-    let failures = 0;
-    while (failures < MAX_FAILURES && !isSame(this.#shown, this.#wanted)) {
+    while (this.#failures < MAX_FAILURES && !isSame(this.#shown, this.#wanted)) {
       const place = this.#wanted;
       if (await this.send(place)) {
         this.#shown = place;
-        failures = 0;
+        this.#failures = 0;
       } else {
-        failures += 1;
+        this.#failures += 1;
         await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
       }
     }

@@ -246,6 +246,7 @@ export class Page {
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       if (this.#api !== null) void this.#explore(this.#api);
       this.#breakdown.show(recording);
+      this.#highlighter.retry();
       byId("memory").hidden = recording.memory === null;
       this.#memory.show(recording);
       byId("kernels").hidden = recording.kernels.length === 0;

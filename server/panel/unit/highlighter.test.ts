@@ -44,9 +44,22 @@ test("asks a busy server again, for a while", async () => {
   const highlighter = new Highlighter(send);
   highlighter.mark(place(1));
   await vi.runAllTimersAsync();
-  expect(send).toHaveBeenCalledTimes(40);
+  expect(send).toHaveBeenCalledTimes(8);
   send.mockResolvedValue(true);
   highlighter.mark(place(1));
   await vi.runAllTimersAsync();
-  expect(send).toHaveBeenCalledTimes(41);
+  expect(send).toHaveBeenCalledTimes(9);
+});
+
+test("tries again what was refused when there is a newer measurement", async () => {
+  const send = vi.fn().mockResolvedValue(false);
+  const highlighter = new Highlighter(send);
+  highlighter.mark(place(1));
+  await vi.runAllTimersAsync();
+  send.mockClear().mockResolvedValue(true);
+  highlighter.retry();
+  await vi.runAllTimersAsync();
+  highlighter.retry();
+  await vi.runAllTimersAsync();
+  expect(send.mock.calls).toEqual([[place(1)]]);
 });
