@@ -26,6 +26,8 @@ export class BreakdownSection {
 
   #root = WHOLE;
   #selected = -1;
+  // By the chart's own events: while a page gets the focus, `document.hasFocus()` may still be false.
+  #hasFocus = false;
   #found: Found | null = null;
 
   readonly #metrics: Segmented;
@@ -106,9 +108,11 @@ export class BreakdownSection {
     };
     this.#icicle = new Icicle(this.#canvas, events);
     this.#canvas.addEventListener("focus", () => {
+      this.#hasFocus = true;
       this.#highlightSelected();
     });
     this.#canvas.addEventListener("blur", () => {
+      this.#hasFocus = false;
       actions.highlight(null);
     });
     this.#table = new Treegrid(actions, events);
@@ -136,7 +140,7 @@ export class BreakdownSection {
     this.#recording = recording;
     this.#rebuild(again);
     // Another measurement may number the files in another way.
-    if (again && document.activeElement === this.#canvas) this.#highlightSelected();
+    if (again && this.#hasFocus) this.#highlightSelected();
   }
 
   svg(): string | null {
@@ -243,8 +247,7 @@ export class BreakdownSection {
 
   // The pointer may leave because the page moved below it, while the keyboard selects.
   #highlightSelected(): void {
-    const hasFocus = document.hasFocus() && document.activeElement === this.#canvas;
-    const isSelecting = hasFocus && this.#selected >= 0;
+    const isSelecting = this.#hasFocus && this.#selected >= 0;
     this.actions.highlight(isSelecting ? (this.#tree?.place(this.#selected) ?? null) : null);
   }
 
