@@ -14,8 +14,9 @@ use crate::lsp::client::ToClient;
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The time an editor may take to request and draw its lenses.
 const REDRAW_TIME: Duration = Duration::from_millis(50);
-/// The delay before the second hint refresh, for editors that may drop the first one.
-const SECOND_REFRESH_DELAY: Duration = Duration::from_millis(700);
+/// The delays before more hint refreshes, for editors that may drop one. On a busy machine, with diagnostics of other
+/// servers, they may drop the second one, too.
+const MORE_REFRESH_DELAYS: [Duration; 2] = [Duration::from_millis(700), Duration::from_secs(4)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refreshable {
@@ -55,22 +56,24 @@ impl Refresh {
     /// only delays the next refresh, by the request's timeout.
     ///
     /// `repeats_hints` is for Neovim: versions 0.10 to 0.12 do not draw hints whose answer arrives
-    /// after a redraw for another reason, so a second refresh follows once nothing else changes.
+    /// after a redraw for another reason, so more refreshes follow once nothing else changes.
     pub(crate) async fn keep_sending(
         self,
         client: ToClient,
         wanted: Vec<Refreshable>,
         repeats_hints: bool,
     ) {
-        let mut needs_second_refresh = false;
+        let mut more_refreshes = [].iter();
         loop {
             let woken = self.0.wake.notified();
-            if !needs_second_refresh {
+            if let Some(delay) = more_refreshes.as_slice().first() {
+                if tokio::time::timeout(*delay, woken).await.is_err() {
+                    more_refreshes.next();
+                    client.refresh(Refreshable::Hints).await;
+                    continue;
+                }
+            } else {
                 woken.await;
-            } else if tokio::time::timeout(SECOND_REFRESH_DELAY, woken).await.is_err() {
-                needs_second_refresh = false;
-                client.refresh(Refreshable::Hints).await;
-                continue;
             }
             let next = Instant::now() + INTERVAL;
             let take = |what: Refreshable| {
@@ -78,7 +81,9 @@ impl Refresh {
                 bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed)) && wanted.contains(&what)
             };
             let [hints, lenses, diagnostics] = Refreshable::ALL.map(take);
-            needs_second_refresh = (needs_second_refresh || hints) && repeats_hints;
+            if hints && repeats_hints {
+                more_refreshes = MORE_REFRESH_DELAYS.iter();
+            }
             tokio::join!(
                 async {
                     if lenses {
