@@ -73,9 +73,9 @@ fn slow_iterations(evidence: &Evidence<'_>) -> Option<Finding> {
             duration(slow.slow_ns),
             duration(slow.typical_ns)
         ),
-        why: "In slow iterations, samples of the stack show it, and hardly ever in the others. If this \
-            work is needed, make it faster, do it less often, or move it to a background thread. The \
-            cost is its share of the additional time of slow iterations, spread over all iterations."
+        why: "Samples of the stack show it often in slow iterations, and hardly ever in the others. If \
+            this work is needed, make it faster, do it less often, or move it to a background thread. \
+            The cost is its share of what slow iterations add to the mean."
             .to_owned(),
         related: others
             .iter()
