@@ -38,6 +38,8 @@ def test_stacks_of_slow_iterations_and_others(
     for name in ("train", "evaluate", "train"):
         assert of[name](samples) and of["train"](samples)
         samples.iteration_ended()
+    # The last iteration does not end.
+    assert of["evaluate"](samples)
     samples.stop()
     assert not of["evaluate"](samples)
     here = sources(tmp_path)

@@ -62,16 +62,16 @@ pub(super) fn add_run_facts(
     if matches!(failure.kind.as_str(), "exception" | "exit") {
         failure.run.options = program_options(&failure, plan);
     }
-    if (failure.kind == "exit" || !failure.run.options.is_empty())
-        && let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok())
-    {
-        failure.run.commands = Discovery::default().commands_of(&plan.root, script);
+    let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok()) else {
+        return failure;
+    };
+    // One search reads each file of the project once.
+    let mut discovery = Discovery::default();
+    if failure.kind == "exit" || !failure.run.options.is_empty() {
+        failure.run.commands = discovery.commands_of(&plan.root, script);
     }
-    if !failure.run.error.file.as_deref().unwrap_or_default().is_empty()
-        && let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok())
-    {
-        failure.run.commands_before =
-            Discovery::default().commands_before(&plan.root, script, &request.args);
+    if failure.run.error.file.as_ref().is_some_and(|file| !file.is_empty()) {
+        failure.run.commands_before = discovery.commands_before(&plan.root, script, &request.args);
     }
     failure
 }

@@ -67,6 +67,9 @@ class StackSamples:
         of_slow: Counter[_Stack] = Counter()
         of_others: Counter[_Stack] = Counter()
         for iteration, stack in self._samples:
+            if iteration >= self._iteration:
+                # The recording was given up on during that iteration, so it has no time.
+                break
             (of_slow if iteration in slow else of_others)[stack] += 1
         counts: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for place, stacks in enumerate((of_slow, of_others)):

@@ -52,6 +52,11 @@ const NOT_ON_PYPI: &[(&str, &str)] = &[
 /// Modules that are no longer developed: the last version, and the PyTorch that it was built for.
 const DISCONTINUED: &[(&str, &str, &str)] = &[("torchtext", "0.18", "2.3")];
 
+/// Returns the package of a module, if it has another name.
+pub(super) fn known_package(module: &str) -> Option<&'static str> {
+    PACKAGES.iter().find(|(of, _)| *of == module).map(|(_, package)| *package)
+}
+
 /// Returns the dotted name of the module that was not found.
 pub fn missing_module<'t>(error_type: &str, message: &'t str) -> Option<&'t str> {
     if !["ModuleNotFoundError", "ImportError"].contains(&super::last_name(error_type)) {
@@ -133,8 +138,7 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
         // The package is installed, but a part of it is missing.
         return None;
     }
-    let known = |wanted: &str| PACKAGES.iter().find(|(module, _)| *module == wanted);
-    let package = known(name).or_else(|| known(top)).map_or(top, |(_, package)| package);
+    let package = known_package(name).or_else(|| known_package(top)).unwrap_or(top);
     let renamed = match package == top {
         true => String::new(),
         false => format!(" (the package is called {})", quoted(package)),
@@ -145,27 +149,22 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
         Reader::Editor => "the editor's choice of interpreter, or `python` in ridgeline.toml",
     };
     let source = NOT_ON_PYPI.iter().find(|(module, _)| *module == top);
-    let install = source.map_or_else(
-        || format!("Install it: `{python} -m pip install {package}`."),
-        |(_, source)| format!("It is not on PyPI: see {source} for how to build it."),
-    );
-    let choose = if DISCONTINUED.iter().any(|(module, ..)| *module == top) {
-        "Choose an"
-    } else {
-        "Or choose the"
-    };
     let discontinued = DISCONTINUED.iter().find(|(module, ..)| *module == top);
-    let install = discontinued.map_or(install, |(_, version, torch)| {
-        format!(
+    let how = match (source, discontinued) {
+        (Some((_, source)), _) => {
+            format!("It is not on PyPI: see {source} for how to build it. Or choose the")
+        }
+        (None, Some((_, version, torch))) => format!(
             "It is no longer developed: its last version, {version}, needs PyTorch {torch}, and this \
-            environment has {}.",
+            environment has {}. Choose an",
             failed.run.torch
-        )
-    });
+        ),
+        (None, None) => format!("Install it: `{python} -m pip install {package}`. Or choose the"),
+    };
     failed.because(
         "missing-package",
         format!(
-            "{}{renamed} is not installed in the environment of {python}. {install} {choose} \
+            "{}{renamed} is not installed in the environment of {python}. {how} \
             environment that has it: {other}.",
             quoted(top)
         ),

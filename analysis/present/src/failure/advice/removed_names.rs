@@ -144,9 +144,9 @@ pub(super) fn package_for_old_numpy(failed: &Failed) -> Option<Advice> {
     let message = failed.failure.message.as_str();
     let name = between(message, "module 'numpy' has no attribute '", "'")
         .or_else(|| between(message, "`np.", "` was removed in the NumPy 2.0 release"))?;
-    let (package, inner) = failed.raised_in().split_once('/')?;
+    let (package, _) = failed.raised_in().split_once('/')?;
     let is_own = failed.run.source.contains(&format!(".{name}"))
-        || failed.failure.frames.iter().any(|frame| frame.path.ends_with(inner));
+        || failed.failure.frames.iter().any(|frame| frame.path == failed.raised_in());
     if is_own {
         return None;
     }

@@ -590,8 +590,10 @@ fn asserted_versions_of_packages() {
     };
     let text = with_line("assert timm.__version__ == '0.3.2'  # version check");
     assert!(text.contains("`.venv/bin/python -m pip install \"timm==0.3.2\"`"), "{text}");
-    let text = with_line("assert (numpy.__version__ < \"2\")");
+    let text = with_line("assert (np.__version__ < \"2\")");
     assert!(text.contains("install \"numpy==…\"`"), "{text}");
+    let text = with_line("assert cv2.__version__ == '4.5'");
+    assert!(text.contains("install \"opencv-python==4.5\"`"), "{text}");
     assert!(with_line("assert torch.__version__ >= '9'").contains("version of PyTorch"));
 }
 

@@ -1,5 +1,6 @@
 //! Incompatible versions of Python and packages.
 
+use super::imports::known_package;
 use super::{Advice, Failed, Reader, quoted};
 
 /// An extension was compiled for NumPy 1.
@@ -83,6 +84,12 @@ pub(super) fn asserted_version(failed: &Failed) -> Option<Advice> {
     let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
     let package = before.rsplit(|c| !is_in_name(c)).next().filter(|name| !name.is_empty())?;
     if package != "torch" {
+        let package = match package {
+            "np" => "numpy",
+            "pd" => "pandas",
+            "tf" => "tensorflow",
+            module => known_package(module).unwrap_or(module),
+        };
         let python = &failed.run.python;
         let version = after.trim_start().strip_prefix("==").and_then(|rest| {
             let rest = rest.trim_start();
