@@ -6,6 +6,7 @@ seed and needs the standard library only (`torch` where a program loads a tensor
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import pickle
@@ -252,6 +253,18 @@ def csv(path: str, rows: str = "759", columns: str = "9") -> None:
     for _ in range(int(rows)):
         values = [f"{chosen.uniform(-1, 1):.4f}" for _ in range(int(columns) - 1)]
         lines.append(",".join([*values, str(chosen.randrange(2))]))
+    write(path, "\n".join(lines) + "\n")
+
+
+@maker
+def hourly(path: str) -> None:
+    """Seven series by the hour, as the programs for long forecasts read them."""
+    chosen = random.Random(0)
+    first = datetime.datetime(2016, 7, 1)
+    lines = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
+    for hour in range(17_420):
+        values = ",".join(f"{chosen.uniform(-10, 40):.3f}" for _ in range(7))
+        lines.append(f"{first + datetime.timedelta(hours=hour)},{values}")
     write(path, "\n".join(lines) + "\n")
 
 

@@ -6,7 +6,8 @@ pub(super) fn is_placeholder(word: &str) -> bool {
     let value = lower.rsplit('=').next().unwrap_or_default();
     is_certain_placeholder(word)
         || value.starts_with('[')
-            && value.ends_with(']')
+            // `[one of | another]` and `[the number of layers]` are several words to a shell.
+            && (value.ends_with(']') || !value.contains(']'))
             && value.contains(|c: char| c == ' ' || c.is_alphabetic())
         || lower.starts_with('[')
         || lower.ends_with(']') && !lower.contains('[')
@@ -79,6 +80,7 @@ mod tests {
             "--data=PATH_TO_DATA",
             "[options]",
             "[--gpu",
+            "target_potential=[choice",
             "...",
             "YOUR_KEY",
         ] {
@@ -87,9 +89,15 @@ mod tests {
         for word in ["('your device id')", "res{8,15}[-narrow]", "/somewhere/to/store/cifar10"] {
             assert!(is_certain_placeholder(word), "{word}");
         }
-        for word in
-            ["data/cifar", "--lr", "0.1", "model.layers=[1,2]", "config.yaml", "--path=data"]
-        {
+        for word in [
+            "data/cifar",
+            "--lr",
+            "0.1",
+            "model.layers=[1,2]",
+            "layers=[a,b]+",
+            "config.yaml",
+            "--path=data",
+        ] {
             assert!(!is_placeholder(word), "{word}");
         }
     }

@@ -189,3 +189,5 @@ def test_long_evaluations_are_not_waited_for(evaluate: str) -> None:
     if "60" in evaluate:
         (note,) = recording.manifest["notes"]
         assert note.startswith("after every 50 iterations, the program does something")
+        line = 1 + program.splitlines().index("        time.sleep(60)")
+        assert f"a few seconds (train.py:{line}). Times" in note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import sys
 import threading
 import types
@@ -407,12 +408,22 @@ class Stages:
                 # It has ended just now.
                 return
             self._tracker.guard.is_inert = True
+            frame = sys._current_frames().get(self._thread)
             if more is not None and more.timer.count == of_loops.place:
                 self._tracker.notes.add(
                     f"after every {of_loops.length} iterations, the program does something that "
-                    "takes longer than a few seconds. Times and throughput do not include it"
+                    f"takes longer than a few seconds{self._at(frame)}. Times and throughput do "
+                    "not include it"
                 )
-            self._complete(sys._current_frames().get(self._thread))
+            self._complete(frame)
+
+    def _at(self, frame: types.FrameType | None) -> str:
+        """Returns where the program is, and what called that, as the end of a clause."""
+        sources = self._tracker.sources
+        lines = list(itertools.islice(sources.user_lines(frame), 2))
+        paths = sources.paths()
+        places = [f"{paths[file]}:{line}" for file, line in lines]
+        return f" ({', called from '.join(places)})" if places else ""
 
     def wait_for_saving(self) -> None:
         """Waits until the process ends, if another thread is writing the recording."""
