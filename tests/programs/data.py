@@ -257,6 +257,14 @@ def csv(path: str, rows: str = "759", columns: str = "9") -> None:
 
 
 @maker
+def pairs(path: str) -> None:
+    """Users and the items they chose, one pair a line."""
+    chosen = random.Random(0)
+    lines = [f"{user} {chosen.randrange(1, 300)}" for user in range(1, 400) for _ in range(20)]
+    write(path, "\n".join(lines) + "\n")
+
+
+@maker
 def hourly(path: str) -> None:
     """Seven series by the hour, as the programs for long forecasts read them."""
     chosen = random.Random(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -14,6 +15,7 @@ from recording import record
 from ridgeline_agent.iterations.rhythm import Round, rhythm
 from ridgeline_agent.patches.overlay import Overlay
 from ridgeline_agent.program.sources import Sources, UserCode
+from ridgeline_agent.record.pass_length import PassLength
 from ridgeline_agent.record.rounds import round_of
 
 MS = 1_000_000
@@ -32,17 +34,28 @@ def rounds_at(tmp_path: Path, text: str, **variables: Any) -> list[Round | None]
     def here() -> None:
         found.append(round_of(sys._getframe(1), sources))
 
-    exec(compile(text, str(file), "exec"), {"here": here, **variables})
+    run(text, file, here=here, **variables)
     return found
 
 
-def test_round_of_one_loop(tmp_path: Path) -> None:
+def run(text: str, file: Path, **variables: Any) -> None:
+    """Runs a program in a thread, outside of the test runner's loops."""
+    code = compile(text, str(file), "exec")
+    thread = threading.Thread(target=exec, args=(code, variables))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("bar", ["tqdm(range(epochs), desc='')", "trange(epochs)"])
+def test_round_of_one_loop(tmp_path: Path, bar: str) -> None:
     text = """
 for episode in range(2):
     for epoch in range(epochs):
         here()
 """
     found = rounds_at(tmp_path, text, epochs=3)
+    text = text.replace("range(epochs)", bar)
+    assert rounds_at(tmp_path, text, epochs=3, tqdm=lambda it, desc: it, trange=range) == found
     assert found == [Round(3, 1), Round(3, 2), Round(3, 3)] * 2
     assert [one.place for one in found[:3] if one] == [2, 1, 0]
 
@@ -91,6 +104,59 @@ class Settings:
     @property
     def steps(self) -> int:
         return 3
+
+
+def learned(tmp_path: Path, text: str) -> list[Round | None]:
+    """Runs a program, and returns what is learned at each call of `here()`."""
+    file = tmp_path / f"library{len(list(tmp_path.iterdir()))}.py"
+    file.write_text(text)
+    sources = Sources(UserCode(str(tmp_path / "a"), [], [], []), Overlay(str(tmp_path), {}))
+    found: list[Round | None] = []
+    passes = PassLength(sources)
+
+    def here() -> None:
+        found.append(passes.iteration_ended(sys._getframe(1)))
+
+    run(text, file, here=here)
+    return found
+
+
+def test_the_length_of_a_pass_is_learned_also_from_a_library(tmp_path: Path) -> None:
+    text = """
+class Agent:
+    epochs = 4
+    def update(self):
+        for epoch in range(self.epochs):
+            for batch in iter([1, 2, 3]):
+                for _ in range(1):
+                    here()
+agent = Agent()
+for round in iter([1, 2]):
+    agent.update()
+"""
+    found = learned(tmp_path, text)
+    # The first pass was under way. The second one has ended when the third one begins.
+    assert found.index(Round(12, 7)) == 6
+    assert [one for one in found if one] == [Round(12, 7)]
+    assert learned(tmp_path, text.replace("iter([1, 2, 3])", "range(3)")) == [None] * 24
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        "for batch in iter([1, 2, 3]):\n  here()",
+        # The number of passes is unknown.
+        "for epoch in [1, 2, 3, 4]:\n for batch in [1, 2]:\n  here()",
+        # Only one pass.
+        "for epoch in range(1):\n for batch in [1, 2, 3]:\n  here()",
+        # The variable was overwritten.
+        "for epoch in range(4):\n for batch in [1, 2]:\n  here()\n  epoch = 'loss'",
+        # Passes are skipped.
+        "for epoch in range(9):\n for batch in [1, 2] if epoch % 2 else []:\n  here()",
+    ],
+)
+def test_unknown_lengths_of_passes(tmp_path: Path, loops: str) -> None:
+    assert set(learned(tmp_path, loops)) == {None}
 
 
 def test_a_slow_first_iteration_of_a_round_is_periodic() -> None:
@@ -152,6 +218,16 @@ def test_rollouts_before_many_updates() -> None:
     update = recording.line_of("# update")
     assert any(lines[0] == update and others for lines, _, others in stacks)
     assert recording.manifest["notes"] == []
+
+
+def test_rollouts_before_updates_with_batches_of_a_generator() -> None:
+    program = ROLLOUTS.replace("in range(0, 100, 2)", "in iter([0] * 50)")
+    recording = record(program, iterations=ITERATIONS)
+    assert recording.outcome == "complete", recording.printed
+    iterations = recording.manifest["iterations"]
+    timed_ms = [ns // MS for ns in iterations["timed_ns"]]
+    assert iterations["period"] == 150
+    assert iterations["slow"] == [timed_ms.index(900)]
 
 
 EVALUATIONS = """

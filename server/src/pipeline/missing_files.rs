@@ -15,8 +15,18 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 /// Words in the names of scripts that create data.
-const PREPARING: [&str; 8] =
-    ["prepare", "preprocess", "prep_", "download", "fetch", "get_data", "getdata", "make_data"];
+const PREPARING: [&str; 10] = [
+    "prepare",
+    "preprocess",
+    "prep_",
+    "download",
+    "fetch",
+    "generate",
+    "create_",
+    "get_data",
+    "getdata",
+    "make_data",
+];
 
 /// Returns the paths relative to the root, the ones nearest to it first.
 pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
@@ -171,6 +181,7 @@ mod tests {
             "data/web/.bin",
             "prepare.py",
             "sub/data/c.bin",
+            "bodies/generate_dataset.py",
         ] {
             let file = folder.path().join(file);
             std::fs::create_dir_all(file.parent().expect("one")).expect("created");
@@ -189,6 +200,7 @@ mod tests {
         assert_eq!(found("", "./data/web/train"), of(&["data/web/prepare.py"], &[]));
         assert_eq!(found("sub", "data/a.bin"), of(&[], &["c.bin"]));
         assert_eq!(found(".", "data/web/a.txt"), of(&["data/web/prepare.py"], &["prepare.txt"]));
+        assert_eq!(found("", "bodies/a.npy"), of(&["bodies/generate_dataset.py"], &[]));
         for other in
             ["a.bin", "data/a.bin", "/data/web/a", "data/../web/a", "…/web/a", "./a.bin", ""]
         {

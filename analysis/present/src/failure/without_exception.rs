@@ -76,7 +76,7 @@ pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String>
                     "Raise the limit: `seconds = {raised_limit}` under [limits] in ridgeline.toml"
                 ),
             };
-            match how_to_shorten(run) {
+            match how_to_shorten(failure) {
                 Some(how_to_shorten) => format!("{more}. {how_to_shorten}."),
                 None => format!("{more}."),
             }
@@ -161,7 +161,8 @@ fn activity_at_stop(failure: &RunFailure) -> Option<String> {
 }
 
 /// Suggests how to make the run take less time.
-fn how_to_shorten(run: &RunFacts) -> Option<&'static str> {
+fn how_to_shorten(failure: &RunFailure) -> Option<&'static str> {
+    let run = &failure.run;
     let text = match run.end.activity.as_str() {
         "data" => "Or load less data: fewer samples, or a cached copy",
         "network" => "Or run the program once without Ridgeline to fill its download cache",
@@ -177,10 +178,20 @@ fn how_to_shorten(run: &RunFacts) -> Option<&'static str> {
                 "Or do less until its first iteration ends: less data, less evaluation, a smaller \
                 batch"
             }
+            _ if is_evaluating(failure) => "Or evaluate on less data, or later",
             _ => "Or make iterations shorter: a smaller batch",
         },
     };
     Some(text)
+}
+
+/// Whether the names of the functions that ran when the run was stopped suggest an evaluation.
+fn is_evaluating(failure: &RunFailure) -> bool {
+    let suggests = |word: &str| {
+        matches!(word, "val" | "test" | "accuracy")
+            || ["eval", "valid"].iter().any(|stem| word.starts_with(stem))
+    };
+    failure.frames.iter().any(|frame| frame.name.to_lowercase().split(['_', '.']).any(suggests))
 }
 
 fn at(failure: &RunFailure) -> String {
@@ -313,6 +324,21 @@ mod tests {
             while iterations were profiled. It was waiting for its child processes: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program it starts: if the child processes train, profile the script they run.
             while the recording was written. It was waiting for other ranks: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or start all ranks: `launcher` in ridgeline.toml.
         "#]].assert_eq(&all.concat());
+    }
+
+    #[test]
+    fn an_evaluation_at_the_time_limit() {
+        let advice = |name: &str| {
+            let mut failure = stopped("warm-up", 1, "");
+            failure.frames.push(FailureFrame { path: "net.py".into(), line: 9, name: name.into() });
+            suggestion(&failure, Reader::Terminal).unwrap_or_default()
+        };
+        for name in ["accuracy", "Trainer.validate", "run_eval", "test_epoch"] {
+            assert!(advice(name).ends_with(". Or evaluate on less data, or later."), "{name}");
+        }
+        for name in ["Net.forward", "latest", "interval", "<module>"] {
+            assert!(advice(name).contains("a smaller batch"), "{name}");
+        }
     }
 
     #[test]

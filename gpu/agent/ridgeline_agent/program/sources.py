@@ -59,6 +59,13 @@ class UserCode:
             self._paths[filename] = self._decide(notebook_cells.path_of(filename))
         return self._paths[filename]
 
+    def is_library(self, filename: str) -> bool:
+        """Whether a code object's file is that of a library, apart from the standard one."""
+        if filename.startswith("<") or self.path(filename) is not None:
+            return False
+        path = self.absolute(filename)
+        return bool(_INSTALLED.search(path)) or _longest_prefix(path, self._outside) == 0
+
     def absolute(self, filename: str) -> str:
         """Resolves a code object's file name, relative to the program's initial folder."""
         return os.path.realpath(os.path.join(self._cwd, notebook_cells.path_of(filename)))

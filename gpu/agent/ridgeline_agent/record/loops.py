@@ -13,7 +13,7 @@ from ..program.sources import Sources
 from .line_clock import LINE, EventLog
 
 # Longer files are not searched for loops, because parsing them would take seconds.
-_MAX_TEXT_BYTES = 4_000_000
+MAX_TEXT_BYTES = 4_000_000
 # Objects may be constructed so that each pretends to wrap another one.
 _MAX_WRAPPERS = 100
 
@@ -70,7 +70,7 @@ def definition(function: object, sources: Sources) -> tuple[int, int] | None:
     if code is None or file is None:
         return None
     line = code.co_firstlineno
-    tree = _tree(code, sources)
+    tree = tree_of(code, sources)
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             # A code object begins with the first decorator.
@@ -97,10 +97,16 @@ def _code_of(function: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
-def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
+def tree_of(code: types.CodeType, sources: Sources) -> ast.Module | None:
+    """Returns the syntax tree of the file of a user's function; None for other functions."""
     file = sources.file(code.co_filename)
     text = None if file is None else sources.python(file)
-    if text is None or len(text) > _MAX_TEXT_BYTES:
+    return None if text is None else parsed(text)
+
+
+def parsed(text: bytes) -> ast.Module | None:
+    """Returns the syntax tree of a file; None if it has none, or is too long."""
+    if len(text) > MAX_TEXT_BYTES:
         return None
     try:
         return ast.parse(text)
@@ -110,16 +116,17 @@ def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
 
 def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> int | None:
     first, last = min(lines), max(lines)
-    around = loops_around(code, first, sources)
+    around = loops_around(code, first, tree_of(code, sources))
     found = (loop.lineno for loop in around if (loop.end_lineno or 0) >= last)
     return next(found, None)
 
 
-def loops_around(code: types.CodeType, line: int, sources: Sources) -> list[Loop]:
-    """Returns the loops in a function of the user that contain a line, innermost first. Empty for
-    other functions.
+def loops_around(code: types.CodeType, line: int, tree: ast.Module | None) -> list[Loop]:
+    """Returns the loops in a function that contain a line, innermost first.
+
+    Args:
+        tree: The file of the function.
     """
-    tree = _tree(code, sources)
     around: list[Loop] = [
         node
         for node in (() if tree is None else ast.walk(tree))

@@ -151,13 +151,18 @@ pub(super) fn package_for_old_numpy(failed: &Failed) -> Option<Advice> {
         return None;
     }
     let since = find(ATTRIBUTES, "numpy", name).map_or("NumPy 2", |(_, since, _)| since);
+    // The newest `gym` is the one that fails.
+    let update = match package {
+        "gym" => "Its successor is `gymnasium`; to keep it,".to_owned(),
+        package => format!("Update {}, or", quoted(package)),
+    };
     let (name, package) = (quoted(&format!("np.{name}")), quoted(package));
     let python = &failed.run.python;
     let below = since.trim_start_matches("NumPy ");
     failed.because(
         "removed-name",
         format!(
-            "The installed package {package} uses {name}, which {since} removed. Update {package}, or \
+            "The installed package {package} uses {name}, which {since} removed. {update} \
             install an older NumPy: `{python} -m pip install \"numpy<{below}\"`."
         ),
     )

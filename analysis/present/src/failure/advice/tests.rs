@@ -325,14 +325,14 @@ fn removed_names() {
     );
     assert_eq!(
         text,
-        "The installed package `gym` uses `np.bool8`, which NumPy 2 removed. Update `gym`, or \
-        install an older NumPy: `.venv/bin/python -m pip install \"numpy<2\"`."
+        "The installed package `gym` uses `np.bool8`, which NumPy 2 removed. Its successor \
+        is `gymnasium`; to keep it, install an older NumPy: `.venv/bin/python -m pip install \"numpy<2\"`."
     );
     let text = checked_advice(
         &in_package("module 'numpy' has no attribute 'int'.\nMore", "old/a.py"),
         "removed-name",
     );
-    assert!(text.contains("numpy<1.24"), "{text}");
+    assert!(text.contains("Update `old`, or install") && text.contains("numpy<1.24"), "{text}");
     let message =
         "`np.sctypes` was removed in the NumPy 2.0 release. Access dtypes explicitly instead.";
     let text = checked_advice(&in_package(message, "imgaug/imgaug.py"), "removed-name");

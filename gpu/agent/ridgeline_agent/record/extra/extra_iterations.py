@@ -17,6 +17,7 @@ from ...program.sources import Sources
 from ...protocol.spec import RunSpec
 from ..observed.collector import Observed
 from ..observed.line_times import LineTimes, iterations_to_time, seconds_left
+from ..pass_length import PassLength
 from ..phase_times import PhaseTimes
 from ..rounds import round_of
 from ..switched_off import Turns, rounds
@@ -28,6 +29,8 @@ from .whole_periods import iterations_to_wait, whole_periods
 # Counts one rank in a sum over ranks of the iterations that they want. Larger than any sum of
 # iterations.
 _ONE_RANK = 1 << 32
+# What is said not to be known if it fails.
+_LOOPS = "the length of its loops"
 
 
 class _Purpose(Protocol):
@@ -113,7 +116,12 @@ class ExtraIterations:
     def iteration_ended(self, now_ns: int) -> bool:
         """Returns whether another iteration is needed."""
         purpose = self._current
-        return purpose is not None and (not purpose.iteration_ended(now_ns) or self.goes_on())
+        if purpose is None:
+            return False
+        is_last = purpose.iteration_ended(now_ns)
+        if not is_last:
+            self._limit_round(purpose)
+        return not is_last or self.goes_on()
 
     def stop(self) -> None:
         """Ends the current purpose. Always call it."""
@@ -142,19 +150,32 @@ class ExtraIterations:
         is_settled |= self.timer.device.type == "cuda"
         if not _may_add(self._spec) or was_ended:
             return None
-        what, frame = "the length of its loops", sys._getframe()
-        of_loops = self._tolerating(what, round_of, frame, self._sources)
+        of_loops = self._tolerating(_LOOPS, round_of, sys._getframe(), self._sources)
+        is_unknown = of_loops is None
         if not is_quick_round(of_loops, self.timer.host_ns):
             of_loops = None
         wanted = quick or not is_settled or of_loops is not None
         if not wanted:
             return None
-        more = MoreTimes(self.timer.device, quick, of_loops, self._seconds_left())
-        if more.longest_seconds is not None and self._give_up is not None:
-            self._limit = threading.Timer(more.longest_seconds, self._give_up)
-            self._limit.daemon = True
-            self._limit.start()
+        passes = PassLength(self._sources)
+
+        def learn_round() -> Round | None:
+            found: Round | None = self._tolerating(_LOOPS, passes.iteration_ended, sys._getframe())
+            return found
+
+        learn = learn_round if is_unknown else None
+        more = MoreTimes(self.timer.device, quick, of_loops, learn, self._seconds_left())
+        self._limit_round(more)
         return more
+
+    def _limit_round(self, purpose: _Purpose) -> None:
+        """Gives up on a round of loops that takes too long."""
+        seconds = purpose.longest_seconds if isinstance(purpose, MoreTimes) else None
+        if seconds is None or self._limit is not None or self._give_up is None:
+            return
+        self._limit = threading.Timer(seconds, self._give_up)
+        self._limit.daemon = True
+        self._limit.start()
 
     def _profile_whole_periods(self) -> _Purpose | None:
         times_ns, watched = self.timer.wall_ns(), self._spec.iterations.profiled

@@ -9,7 +9,7 @@ what was requested, because a program may have no more iterations.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -93,23 +93,36 @@ class MoreTimes:
     Args:
         quick: The iterations are fast; otherwise more are timed only to find their period.
         of_loops: The round of loops to time, if any.
+        learn_round: Called at the end of each timed iteration if that round is unknown. Returns it
+            when it is learned.
         seconds_left: Time until the limit of the run.
     """
 
     def __init__(
-        self, device: torch.device, quick: bool, of_loops: Round | None, seconds_left: float | None
+        self,
+        device: torch.device,
+        quick: bool,
+        of_loops: Round | None,
+        learn_round: Callable[[], Round | None] | None,
+        seconds_left: float | None,
     ) -> None:
         self.timer = Timer(device)
         self.phase_times = PhaseTimes()
         self._is_quick = quick
+        self._learn_round = learn_round
+        self._seconds_left = seconds_left
         self._skipped = 0 if quick else _WARM_UP
         if of_loops is not None:
             self.timer.round = of_loops.after(_WARM_UP - self._skipped)
-        self._max_ns = _MAX_NS if of_loops is None else _MAX_NS_OF_ROUND
-        if seconds_left is not None:
-            self._max_ns = min(self._max_ns, int(seconds_left * 1e9 / 4))
         if self.is_timing:
             self.timer.begin()
+
+    @property
+    def _max_ns(self) -> int:
+        limit_ns = _MAX_NS if self.timer.round is None else _MAX_NS_OF_ROUND
+        if self._seconds_left is None:
+            return limit_ns
+        return min(limit_ns, int(self._seconds_left * 1e9 / 4))
 
     @property
     def longest_seconds(self) -> float | None:
@@ -128,6 +141,7 @@ class MoreTimes:
         if self.is_timing:
             self.timer.end(now_ns)
             self.phase_times.iteration_ended()
+            self._update_round()
             on_cuda = self.timer.device.type == "cuda"
             times_ns = self.timer.host_ns
             undisturbed_ns = times_ns if on_cuda else self.timer.undisturbed_ns()
@@ -140,6 +154,13 @@ class MoreTimes:
         if self.is_timing:
             self.timer.begin()
         return False
+
+    def _update_round(self) -> None:
+        if self._learn_round is None or self.timer.round is not None:
+            return
+        of_loops = self._learn_round()
+        if of_loops is not None and is_quick_round(of_loops, self.timer.host_ns):
+            self.timer.round = of_loops.after(-self.timer.count)
 
     def stop(self) -> None:
         """The program has ended, or that was the last iteration."""
