@@ -1,9 +1,11 @@
 //! Parses Python with tree-sitter: incrementally, within a budget, and with Python's line ends.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
+use memchr::memchr;
 use tree_sitter::{Language, ParseOptions, Parser, Point, Tree};
 
 use super::lines::Lines;
@@ -15,6 +17,11 @@ pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// The maximum length of a line, in bytes. A text with a longer line is data, not a program.
 pub(super) const MAX_LINE_BYTES: usize = 256 << 10;
+
+/// The maximum number of different indentations. The grammar's scanner keeps the indentations around
+/// a token, two bytes each, in a buffer of 1024 bytes, after two bytes and up to 255 for open
+/// strings. With 511 nested blocks and a string, it writes beyond the buffer and ends the process.
+const MAX_INDENTATIONS: usize = (1024 - 2 - 255) / 2;
 
 /// The work that a parse may take, in ticks of a hundred tree-sitter steps each, because this crate
 /// knows no clock. A tick takes 20 to 100 microseconds.
@@ -53,8 +60,8 @@ pub(super) fn is_parseable(lines: &Lines) -> bool {
     lines.text_len() <= MAX_BYTES && lines.longest() <= MAX_LINE_BYTES
 }
 
-/// Parses `text`, reusing the unchanged parts of `old`. Returns `None` if the text is too long or
-/// needs more than the budget.
+/// Parses `text`, reusing the unchanged parts of `old`. Returns `None` if the text is too long, has
+/// too many indentations, or needs more than the budget.
 pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budget) -> Option<Tree> {
     if !is_parseable(lines) {
         return None;
@@ -62,6 +69,9 @@ pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budge
     let mut parser = Parser::new();
     parser.set_language(language()).ok()?;
     let bytes = for_tree_sitter(text);
+    if !has_few_indentations(&bytes) {
+        return None;
+    }
     let mut ticks = budget.ticks(text.len());
     let mut spend = |_: &tree_sitter::ParseState| match ticks.checked_sub(1) {
         Some(left) => {
@@ -92,6 +102,38 @@ fn for_tree_sitter(text: &str) -> Cow<'_, [u8]> {
         return Cow::Borrowed(bytes);
     }
     Cow::Owned(pairs().map(|(byte, next)| readable(*byte, next)).collect())
+}
+
+/// Whether the text has few enough indentations for the grammar's scanner. Each block is indented
+/// more than the one around it, so a token is in no more blocks than there are indentations. They
+/// are counted as the scanner does: in 16 bits, and the spaces before a backslash that ends its line
+/// add to those of the next line.
+fn has_few_indentations(bytes: &[u8]) -> bool {
+    let mut found = BTreeSet::new();
+    let mut width = 0_u16;
+    let mut rest = bytes;
+    while let [first, after @ ..] = rest {
+        rest = match first {
+            b' ' | b'\t' => {
+                width = width.wrapping_add(if *first == b'\t' { 8 } else { 1 });
+                after
+            }
+            b'\n' | b'\r' | 0x0c => {
+                width = 0;
+                after
+            }
+            b'\\' if after.starts_with(b"\n") => after.get(1..).unwrap_or_default(),
+            b'\\' if after.starts_with(b"\r\n") => after.get(2..).unwrap_or_default(),
+            _ => {
+                if width > 0 && found.insert(width) && found.len() > MAX_INDENTATIONS {
+                    return false;
+                }
+                let end = memchr(b'\n', after).unwrap_or(after.len());
+                after.get(end..).unwrap_or_default()
+            }
+        };
+    }
+    true
 }
 
 /// Converts an offset to tree-sitter's zero-based row and byte column.

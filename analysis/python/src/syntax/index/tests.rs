@@ -174,6 +174,38 @@ fn nesting_of_20_000_levels_is_safe() {
     check(&SourceIndex::new(chain));
 }
 
+/// `if` in `if`, with a string in the innermost, which ended the process from 511 on.
+fn nested_blocks(depth: usize) -> String {
+    let ifs: String = (0..depth).map(|depth| format!("{}if x:\n", " ".repeat(depth))).collect();
+    format!("{ifs}{}y = 'z'\n", " ".repeat(depth))
+}
+
+#[test]
+fn blocks_beyond_the_scanner_are_not_parsed() {
+    assert!(SourceIndex::new(nested_blocks(383)).tree().is_some());
+    for depth in [384, 511, 3_000] {
+        let index = SourceIndex::new(nested_blocks(depth));
+        assert!(index.tree().is_none(), "{depth}");
+        check(&index);
+        let mut index = SourceIndex::new("x = 1\n");
+        index.replace(&nested_blocks(depth));
+        assert!(index.is_behind(), "{depth}");
+        index.replace("x = 2\n");
+        check(&index);
+    }
+}
+
+#[test]
+fn spaces_before_a_backslash_count_as_indentation() {
+    let ifs: String = (0..600)
+        .map(|depth| {
+            let half = depth / 2;
+            format!("{}\\\n{}if x:\n", " ".repeat(half), " ".repeat(depth - half))
+        })
+        .collect();
+    assert!(SourceIndex::new(format!("{ifs}{}y = 'z'\n", " ".repeat(600))).tree().is_none());
+}
+
 #[test]
 fn names_of_nested_scopes_are_short() {
     let text: String =
