@@ -22,6 +22,12 @@ pub(crate) const SIZE_LIMIT: usize = 16 * 1024 * 1024;
 /// occurrences of a name are replaced, are one edit of the difference.
 const PARTS_LIMIT: usize = 64;
 
+/// The maximum number of bytes that the edits of one notification may read and move, so that no
+/// client holds up the others' requests for seconds.
+const MOVED_LIMIT: usize = 4 << 30;
+/// The bytes that a [`Lines`] has for each line.
+const LINE_BYTES: usize = size_of::<usize>();
+
 /// The maximum total size in bytes of the files read for one view of a project.
 const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
 
@@ -123,9 +129,11 @@ pub(crate) enum Change<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It is larger than [`SIZE_LIMIT`].
-    TooLarge,
+    Size,
     /// More than [`OPEN_LIMIT`] are open.
-    TooMany,
+    OpenFiles,
+    /// One notification has edits that would move more than [`MOVED_LIMIT`].
+    Edits,
 }
 
 /// All open texts.
@@ -153,22 +161,22 @@ impl Documents {
     ) -> Result<(), Refusal> {
         self.close(&id);
         if self.open.len() >= OPEN_LIMIT {
-            return Err(Refusal::TooMany);
+            return Err(Refusal::OpenFiles);
         }
         let too_large = text.len() > SIZE_LIMIT;
         let index = (!too_large).then(|| SourceIndex::new(text));
         self.last_edition += 1;
         let edition = Arc::new(AtomicU64::new(self.last_edition));
         self.open.insert(id, Document { uri, real, index, version: 0, edition });
-        if too_large { Err(Refusal::TooLarge) } else { Ok(()) }
+        if too_large { Err(Refusal::Size) } else { Ok(()) }
     }
 
     /// Applies changes in order and parses once at the end. `locate` resolves a position to bytes
     /// in the current text. Changes of a text that is not open are ignored.
     ///
     /// # Errors
-    /// If the text has become too large.
-    pub(crate) fn change<P>(
+    /// If the text is ignored from now on.
+    pub(crate) fn change<P: Clone>(
         &mut self,
         id: &DocumentId,
         changes: Vec<Change<P>>,
@@ -180,7 +188,7 @@ impl Documents {
         };
         self.last_edition += 1;
         document.edition.store(self.last_edition, Ordering::Release);
-        let was_large = document.index.is_none();
+        let was_ignored = document.index.is_none();
         let mut parts: Vec<(P, String)> = Vec::new();
         for change in changes {
             match change {
@@ -191,8 +199,10 @@ impl Documents {
                 }
             }
         }
-        edit(&mut document.index, parts, locate);
-        if document.index.is_none() && !was_large { Err(Refusal::TooLarge) } else { Ok(()) }
+        let Some(known) = &mut document.index else {
+            return if was_ignored { Ok(()) } else { Err(Refusal::Size) };
+        };
+        edit(known, parts, locate).inspect_err(|_| document.index = None)
     }
 
     /// Changes the file of a text that is open.
@@ -264,32 +274,67 @@ fn replace(index: &mut Option<SourceIndex>, text: &str) {
     }
 }
 
-/// Applies changes in order, each to the result of the one before. A text that was too large stays
-/// ignored, because a part does not reveal the whole.
-fn edit<P>(
-    index: &mut Option<SourceIndex>,
+/// Applies changes in order, each to the result of the one before.
+fn edit<P: Clone>(
+    known: &mut SourceIndex,
     parts: Vec<(P, String)>,
     locate: impl Fn(&str, &Lines, P) -> Range<usize>,
-) {
-    let Some(known) = index else { return };
+) -> Result<(), Refusal> {
     let mut text = known.text().to_owned();
     let mut lines = known.lines().clone();
     let mut edits = Vec::with_capacity(parts.len());
+    // The edits from here on are not applied to `text` yet.
+    let mut pending = 0;
+    let mut length = text.len();
+    let mut moved = 0_usize;
     for (place, part) in parts {
-        let range = locate(&text, &lines, place);
-        if text.len() - range.len() + part.len() > SIZE_LIMIT {
-            *index = None;
-            return;
+        let mut range = locate(&text, &lines, place.clone());
+        // What comes before an edit has the same place before and after it, and clients send the
+        // edits of a replacement from the last one to the first. Any other edit needs the text.
+        let later = edits.get(pending..).and_then(<[TextEdit]>::last);
+        if later.is_some_and(|later| range.end >= later.range.start) {
+            apply(&mut text, &mut lines, edits.get(pending..).unwrap_or_default());
+            pending = edits.len();
+            moved += text.len() + LINE_BYTES * lines.count() as usize;
+            range = locate(&text, &lines, place);
         }
-        text.replace_range(range.clone(), &part);
-        lines.edit(&text, range.clone(), part.len());
+        // A column is found from the start of its line.
+        moved += range.end - lines.start_of(lines.line_of(range.start)).min(range.end);
+        length = length - range.len() + part.len();
+        if length > SIZE_LIMIT {
+            return Err(Refusal::Size);
+        }
+        if moved > MOVED_LIMIT {
+            return Err(Refusal::Edits);
+        }
         edits.push(TextEdit { range, text: part });
     }
     if edits.len() > PARTS_LIMIT {
+        apply(&mut text, &mut lines, edits.get(pending..).unwrap_or_default());
         known.replace(&text);
     } else {
         known.edit(&edits);
     }
+    Ok(())
+}
+
+/// Applies edits, each of which comes before the one before.
+fn apply(text: &mut String, lines: &mut Lines, edits: &[TextEdit]) {
+    if let [edit] = edits {
+        text.replace_range(edit.range.clone(), &edit.text);
+        lines.edit(text, edit.range.clone(), edit.text.len());
+        return;
+    }
+    let mut result = String::with_capacity(text.len());
+    let mut end = 0;
+    for edit in edits.iter().rev() {
+        result.push_str(text.get(end..edit.range.start).unwrap_or_default());
+        result.push_str(&edit.text);
+        end = edit.range.end;
+    }
+    result.push_str(text.get(end..).unwrap_or_default());
+    *lines = Lines::new(&result);
+    *text = result;
 }
 
 #[cfg(test)]
@@ -338,6 +383,44 @@ mod tests {
     }
 
     #[test]
+    fn edits_from_the_last_to_the_first_and_in_any_order() {
+        let text = "a0 b1 c2 d3 e4";
+        let cases: [&[Range<usize>]; 5] = [
+            &[12..13, 9..10, 6..7, 3..4, 0..1],
+            &[12..13, 9..12, 0..1],
+            &[0..1, 3..4, 6..7],
+            &[9..10, 9..10, 8..9, 12..13, 0..0, 0..0, 1..3],
+            &[13..14, 13..13, 2..3, 5..6],
+        ];
+        for ranges in cases {
+            let mut expected = text.to_owned();
+            for range in ranges {
+                expected.replace_range(range.clone(), "xyz");
+            }
+            // Also as one of many parts.
+            for rest in [0, PARTS_LIMIT] {
+                let mut documents = documents(text);
+                let nothing = std::iter::repeat_n(0..0, rest);
+                let parts = ranges.iter().cloned().map(|range| Change::Part(range, "xyz".into()));
+                let changes = parts.chain(nothing.map(|range| Change::Part(range, String::new())));
+                documents.change(&id(), changes.collect(), |_, _, range| range).expect("small");
+                let index = documents.get(&id()).and_then(|document| document.index.as_ref());
+                assert_eq!(index.map(SourceIndex::text), Some(expected.as_str()), "{ranges:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn edits_that_move_too_much_text_are_not_applied() {
+        let mut documents = documents(&"x".repeat(1 << 20));
+        let part = |at| Change::Part(at..at, "-".to_owned());
+        let descending = (0..20_000).rev().map(part).collect();
+        assert_eq!(documents.change(&id(), descending, |_, _, range| range), Ok(()));
+        let ascending = (0..20_000).map(part).collect();
+        assert_eq!(documents.change(&id(), ascending, |_, _, range| range), Err(Refusal::Edits));
+    }
+
+    #[test]
     fn snapshots_know_whether_they_are_current() {
         let mut documents = documents("x");
         let before = documents.snapshot(&id()).expect("open");
@@ -356,7 +439,7 @@ mod tests {
         let mut documents = Documents::default();
         let large = "#".repeat(SIZE_LIMIT + 1);
         let opened = documents.open(id(), "file:///w/a.py".into(), None, large);
-        assert_eq!(opened, Err(Refusal::TooLarge));
+        assert_eq!(opened, Err(Refusal::Size));
         assert!(documents.snapshot(&id()).is_none());
         let part = vec![Change::Part(0..1, "x".to_owned())];
         assert_eq!(documents.change(&id(), part, |_, _, range| range), Ok(()));

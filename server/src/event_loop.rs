@@ -372,9 +372,12 @@ impl GlobalState {
         let name = id.path().map(|path| path.display().to_string()).unwrap_or_default();
         let why = match opened {
             Ok(()) => return,
-            Err(Refusal::TooLarge) => format!("it is larger than {} MB", SIZE_LIMIT >> 20),
-            Err(Refusal::TooMany) if self.reported_too_many => return,
-            Err(Refusal::TooMany) => {
+            Err(Refusal::Size) => format!("it is larger than {} MB", SIZE_LIMIT >> 20),
+            Err(Refusal::Edits) => {
+                "too many edits came at once. Close the file and open it again".to_owned()
+            }
+            Err(Refusal::OpenFiles) if self.reported_too_many => return,
+            Err(Refusal::OpenFiles) => {
                 self.reported_too_many = true;
                 "too many files are open".to_owned()
             }

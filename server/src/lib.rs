@@ -51,6 +51,7 @@ mod text_mark;
 mod transport;
 mod trust;
 mod view;
+mod walk;
 mod watcher;
 mod what_if;
 mod workspace;

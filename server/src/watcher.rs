@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 
-use ignore::WalkBuilder;
 use notify_debouncer_full::notify::{Config, RecommendedWatcher, RecursiveMode};
 use notify_debouncer_full::{DebounceEventResult, Debouncer, NoCache, new_debouncer_opt};
 use tokio::sync::mpsc;
 
 use crate::config;
 use crate::event::Event;
+use crate::walk::walk;
 
 /// Changes within this time are reported together. Editors and formatters write a file several
 /// times.
@@ -145,7 +145,7 @@ impl Thread {
     /// all of them.
     fn watch_below(&mut self, root: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for entry in walk(root).build().flatten() {
+        for entry in walk(root, |_| true).build().flatten() {
             let path = entry.path();
             if entry.file_type().is_some_and(|kind| kind.is_dir()) {
                 self.watch_one(path);
@@ -176,17 +176,10 @@ fn is_relevant(path: &Path) -> bool {
         || (path.extension().is_some_and(|extension| extension == "py") && !name.starts_with('.'))
 }
 
-fn walk(root: &Path) -> WalkBuilder {
-    let mut walk = WalkBuilder::new(root);
-    // `.gitignore` also applies if there is no repository (yet).
-    walk.require_git(false).follow_links(false);
-    walk
-}
-
 /// Returns whether a path exists and git does not ignore it.
 fn is_listed(path: &Path) -> bool {
     let Some(parent) = path.parent() else { return false };
-    let mut siblings = walk(parent);
+    let mut siblings = walk(parent, |_| true);
     siblings.max_depth(Some(1)).build().flatten().any(|entry| entry.path() == path)
 }
 

@@ -214,8 +214,7 @@ impl Graph {
 
     /// Returns the id of a resource, if the graph has it.
     pub fn find(&self, resource: &Resource) -> Option<ResourceId> {
-        let index = self.resources().iter().position(|known| known == resource)?;
-        Some(ResourceId(index as u32))
+        self.links.find(resource)
     }
 
     /// Returns all resources, by id.

@@ -3,6 +3,7 @@
 //! Clones of a graph share them until one of them changes them, together with the simulator's plan:
 //! a what-if that only changes durations does not compute the plan again.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use super::graph::{Edge, Order, Resource, ResourceId, TaskId};
@@ -27,6 +28,7 @@ pub(super) struct Neighbours {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links {
     pub resources: Vec<Resource>,
+    ids: HashMap<Resource, ResourceId>,
     /// Dependencies within the iteration, besides the order on each resource.
     pub edges: Vec<Edge>,
     /// Dependencies of the next iteration on this one.
@@ -73,9 +75,15 @@ impl Links {
     }
 
     pub(crate) fn add_resource(&mut self, resource: &Resource) -> ResourceId {
+        let id = ResourceId(self.resources.len() as u32);
         self.resources.push(resource.clone());
         self.chains.push(Chain::default());
-        ResourceId(self.resources.len() as u32 - 1)
+        self.ids.insert(resource.clone(), id);
+        id
+    }
+
+    pub(crate) fn find(&self, resource: &Resource) -> Option<ResourceId> {
+        self.ids.get(resource).copied()
     }
 
     /// Adds the task with the next id.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 import types
 from pathlib import Path
@@ -34,16 +33,8 @@ def rounds_at(tmp_path: Path, text: str, **variables: Any) -> list[Round | None]
     def here() -> None:
         found.append(round_of(sys._getframe(1), sources))
 
-    run(text, file, here=here, **variables)
+    exec(compile(text, str(file), "exec"), {"__name__": "__main__", "here": here, **variables})
     return found
-
-
-def run(text: str, file: Path, **variables: Any) -> None:
-    """Runs a program in a thread, outside of the test runner's loops."""
-    code = compile(text, str(file), "exec")
-    thread = threading.Thread(target=exec, args=(code, variables))
-    thread.start()
-    thread.join()
 
 
 @pytest.mark.parametrize("bar", ["tqdm(range(epochs), desc='')", "trange(epochs)"])
@@ -108,7 +99,9 @@ class Settings:
 
 def learned(tmp_path: Path, text: str) -> list[Round | None]:
     """Runs a program, and returns what is learned at each call of `here()`."""
-    file = tmp_path / f"library{len(list(tmp_path.iterdir()))}.py"
+    installed = tmp_path / "site-packages"
+    installed.mkdir(exist_ok=True)
+    file = installed / f"library{len(list(installed.iterdir()))}.py"
     file.write_text(text)
     sources = Sources(UserCode(str(tmp_path / "a"), [], [], []), Overlay(str(tmp_path), {}))
     found: list[Round | None] = []
@@ -117,7 +110,7 @@ def learned(tmp_path: Path, text: str) -> list[Round | None]:
     def here() -> None:
         found.append(passes.iteration_ended(sys._getframe(1)))
 
-    run(text, file, here=here)
+    exec(compile(text, str(file), "exec"), {"__name__": "__main__", "here": here})
     return found
 
 

@@ -29,6 +29,7 @@ use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cp
 use crate::config;
 use crate::documents::SIZE_LIMIT;
 use crate::notebook::{self, is_notebook};
+use crate::walk;
 
 pub(crate) use import_path::ImportPath;
 pub(crate) use run::{Run, with_arguments};
@@ -253,12 +254,8 @@ impl Discovery {
         {
             files.insert(opened.to_owned(), facts);
         }
-        let walk = ignore::WalkBuilder::new(root)
-            .max_depth(Some(MAX_DEPTH))
-            .follow_links(false)
-            .require_git(false)
-            .filter_entry(|entry| !is_foreign(entry.path()))
-            .build();
+        let walk =
+            walk::walk(root, |entry| !is_foreign(entry.path())).max_depth(Some(MAX_DEPTH)).build();
         // Programs are near the root, so a search that reaches a limit has seen them.
         let in_time = |_: &ignore::DirEntry| began.elapsed() <= MAX_TIME;
         let mut entries: Vec<_> = walk.flatten().take(MAX_ENTRIES).take_while(in_time).collect();

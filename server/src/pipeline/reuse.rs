@@ -16,6 +16,7 @@ use crate::documents::text_on_disk;
 use crate::history;
 use crate::profiler::Profiled;
 use crate::store::write_atomic;
+use crate::walk;
 
 /// The file in a recording's folder that says what was recorded.
 const FILE: &str = "reuse.json";
@@ -100,7 +101,7 @@ fn is_for_torch((name, _): &(&std::ffi::OsString, &std::ffi::OsString)) -> bool 
 /// determined.
 fn changed_since(root: &Path, began: SystemTime) -> bool {
     let started = Instant::now();
-    let walk = ignore::WalkBuilder::new(root).follow_links(false).require_git(false).build();
+    let walk = walk::walk(root, |_| true).build();
     for (count, entry) in walk.flatten().enumerate() {
         if count >= FILE_LIMIT || started.elapsed() > TIME_LIMIT {
             return true;

@@ -153,6 +153,12 @@ impl ProgramOutline {
                 Kind::DecoratedDefinition => self.calls.extend(call_by_decorator(node, index)),
                 Kind::ClassDefinition => self.calls.extend(call_by_base(node, index)),
                 Kind::Assignment => known.assigned(node, text),
+                // Checked here rather than at the call, because a node finds its parent from the
+                // root: with 20,000 nested calls that takes a minute.
+                Kind::ExpressionStatement => {
+                    let is_top_level = index.scope_at(node.start_byte()) == 0;
+                    self.runs_at_top_level |= is_top_level && calls_something(node, text);
+                }
                 Kind::Call if self.calls.len() < MAX_CALLS => {
                     let scope = index.scope_at(node.start_byte());
                     let in_loop = loops.iter().rev().find(|(.., of)| *of == scope);
@@ -160,13 +166,6 @@ impl ProgramOutline {
                     let line = index.lines().line_of(node.start_byte());
                     let place = (scope, line, in_loop);
                     self.calls.extend(self.read_call(node, text, &known, place));
-                    let is_statement =
-                        node.parent().is_some_and(|it| it.is(Kind::ExpressionStatement));
-                    let called = node.field(Field::Function).map(|it| read(it, text));
-                    let sets_up =
-                        |called: &str| SETUP_CALLS.iter().any(|it| called.starts_with(it));
-                    self.runs_at_top_level |=
-                        scope == 0 && is_statement && !called.is_some_and(sets_up);
                 }
                 _ => {}
             }
@@ -412,6 +411,15 @@ fn implied_call(name: &str, scope: usize, line: u32) -> Call {
         line,
         in_loop: None,
     }
+}
+
+/// Whether an expression statement is a call that does more than set up.
+fn calls_something(statement: Node<'_>, text: &str) -> bool {
+    let mut cursor = statement.walk();
+    statement.children(&mut cursor).filter(|child| child.is(Kind::Call)).any(|call| {
+        let called = call.field(Field::Function).map(|it| read(it, text));
+        !called.is_some_and(|called| SETUP_CALLS.iter().any(|it| called.starts_with(it)))
+    })
 }
 
 fn is_main_guard(node: Node<'_>, text: &str) -> bool {

@@ -60,11 +60,8 @@ class UserCode:
         return self._paths[filename]
 
     def is_library(self, filename: str) -> bool:
-        """Whether a code object's file is that of a library, apart from the standard one."""
-        if filename.startswith("<") or self.path(filename) is not None:
-            return False
-        path = self.absolute(filename)
-        return bool(_INSTALLED.search(path)) or _longest_prefix(path, self._outside) == 0
+        """Whether a code object's file is that of an installed library."""
+        return self.path(filename) is None and bool(_INSTALLED.search(filename))
 
     def absolute(self, filename: str) -> str:
         """Resolves a code object's file name, relative to the program's initial folder."""

@@ -100,7 +100,13 @@ def _loops_outwards(
         # A line can be unknown.
         for loop in loops.loops_around(frame.f_code, frame.f_lineno or 0, _tree(frame, sources)):
             yield loop, frame
-        frame = frame.f_back
+        frame = None if _is_program(frame) else frame.f_back
+
+
+def _is_program(frame: types.FrameType) -> bool:
+    """Whether the frame is that of the script. What started it is not part of the program."""
+    is_module = frame.f_code.co_name == "<module>"
+    return is_module and frame.f_globals.get("__name__") == "__main__"
 
 
 def _tree(frame: types.FrameType, sources: Sources) -> ast.Module | None:

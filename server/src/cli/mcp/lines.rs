@@ -115,14 +115,17 @@ struct Head {
 /// # Errors
 /// The answer to a request that rmcp would ignore; `None` if there is nothing to answer.
 fn screen(line: Vec<u8>) -> Result<Vec<u8>, Option<Value>> {
-    let Some(text) = with_repaired_strings(line) else { return Err(None) };
+    let Some((text, is_too_much)) = with_repaired_strings(line) else { return Err(None) };
     let Ok(Head { id, method }) = serde_json::from_str(&text) else {
         // Not a message, so that nobody waits for an answer. rmcp decides.
-        return Ok(text.into_bytes());
+        return if is_too_much { Err(None) } else { Ok(text.into_bytes()) };
     };
     let (Some(method), Some(id)) = (method, id.filter(|id| id.is_string() || id.is_i64())) else {
-        return Ok(text.into_bytes());
+        return if is_too_much { Err(None) } else { Ok(text.into_bytes()) };
     };
+    if is_too_much {
+        return Err(Some(error(&id, -32600, "this message has too many values")));
+    }
     let (code, why) = match serde_json::from_str::<Value>(&text) {
         _ if !method.is_string() => (-32600, "a method must be a string"),
         Ok(message) => match message.get("params") {
@@ -132,7 +135,11 @@ fn screen(line: Vec<u8>) -> Result<Vec<u8>, Option<Value>> {
         // Nested too deeply, or a number that is too large.
         Err(_) => (-32700, "the parameters are not valid JSON"),
     };
-    Err(Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})))
+    Err(Some(error(&id, code, why)))
+}
+
+fn error(id: &Value, code: i32, why: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})
 }
 
 #[cfg(test)]
