@@ -123,6 +123,7 @@ export const OPTIMIZATIONS: Record<string, string> = {
   "fused-attention": "Use fused attention (scaled_dot_product_attention)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
+  prefetch: "Copy the next batch while the GPU computes (CUDA stream)",
 };
 
 export type ServerCommand = (typeof SERVER_COMMANDS)[number];

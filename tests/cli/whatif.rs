@@ -271,10 +271,34 @@ fn edits_are_shown_and_written_on_request() {
     assert_eq!(text(), edited);
     own(&["--yes"]).exits_with(1).stderr_contains("foreach-optimizer: already applied");
     assert_eq!(text(), edited);
+    whatif(&sandbox, &["train.py", "--apply", "fp8"])
+        .exits_with(2)
+        .stderr_contains("`fp8` has no automatic edit: it needs another package");
     whatif(&sandbox, &["train.py", "--apply", "faster"])
         .exits_with(2)
         .stderr_contains("`faster` has no automatic edit")
         .stderr_contains("detach-accumulated");
     whatif(&sandbox, &[&conv(), "--apply", "compile"]).exits_with(2).stderr_contains("recording");
     whatif(&sandbox, &["train.py", "--yes"]).exits_with(2);
+}
+
+#[test]
+fn the_fixes_of_a_rule_are_applied_by_its_name() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let second = SCRIPT.replace("total += loss\n", "total += loss\n    other += loss.mean()\n");
+    let script = second.replace("total = 0\n", "total = 0\nother = 0\n");
+    sandbox.write("train.py", &script);
+    let python = python.to_str().expect("a path");
+    let apply = |rule: &str| {
+        let names = ["train.py", "--apply", rule, "--python", python, "--device", "cpu", "--yes"];
+        whatif(&sandbox, &names)
+    };
+    apply("graph-kept").exits_with(0).stderr_contains("Changed train.py");
+    let text = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
+    let expected = script
+        .replace("total += loss\n", "total += loss.detach()\n")
+        .replace("loss.mean()", "loss.detach().mean()");
+    assert_eq!(text, expected);
+    apply("graph-kept").exits_with(1).stderr_contains("the latest run has no finding `graph-kept`");
 }

@@ -26,6 +26,8 @@ const NO_IMAGES: (&str, &str) = ("channels-last", "no 2D convolution");
 const NO_BLOCKS: (&str, &str) = ("recompute", "no repeated blocks");
 const NO_WORKERS: (&str, &str) = ("loader-workers", "no DataLoader");
 const NO_PINNING: (&str, &str) = ("pinned-memory", "no DataLoader");
+const NOT_PREFETCHED: (&str, &str) = ("prefetch", "no DataLoader");
+const COPIES_A_DICTIONARY: (&str, &str) = ("prefetch", "train.py:");
 
 const ACCUMULATES: (&str, &str) = ("cuda-graphs", "train.py:");
 const SEVERAL_STEPS: (&str, &str) =
@@ -45,7 +47,7 @@ const DEMOS: [Demo; 7] = [
     Demo {
         folder: "bert",
         script: "train.py",
-        refused: &[IS_NONE, NO_IMAGES, ACCUMULATES, SYNCHRONIZES_ONCE],
+        refused: &[IS_NONE, NO_IMAGES, ACCUMULATES, SYNCHRONIZES_ONCE, COPIES_A_DICTIONARY],
     },
     Demo {
         folder: "dcgan",
@@ -67,6 +69,7 @@ const DEMOS: [Demo; 7] = [
             NO_IMAGES,
             NO_WORKERS,
             NO_PINNING,
+            NOT_PREFETCHED,
             NO_LOADER,
             NOT_WRAPPED,
             NOT_COMPRESSED,
@@ -85,7 +88,15 @@ const DEMOS: [Demo; 7] = [
     Demo {
         folder: "resnet",
         script: "skyline_provider.py",
-        refused: &[IS_NONE, NO_WORKERS, NO_PINNING, IS_A_PROVIDER, NOT_WRAPPED, NOT_COMPRESSED],
+        refused: &[
+            IS_NONE,
+            NO_WORKERS,
+            NO_PINNING,
+            NOT_PREFETCHED,
+            IS_A_PROVIDER,
+            NOT_WRAPPED,
+            NOT_COMPRESSED,
+        ],
     },
     Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_IMAGES, STEPS_EACH_TIME] },
 ];
@@ -229,7 +240,8 @@ const SECOND: [EditKind; 5] = [
     EditKind::Compile,
 ];
 const THIRD: [EditKind; 1] = [EditKind::Offload];
-const FOURTH: [EditKind; 1] = [EditKind::CudaGraphs];
+/// Prefetching removes the copies that `SECOND` makes non-blocking.
+const FOURTH: [EditKind; 2] = [EditKind::CudaGraphs, EditKind::Prefetch];
 /// In one process, the edited program trains as before. `data_parallel` runs two.
 const FIFTH: [EditKind; 3] =
     [EditKind::DataParallel, EditKind::Accumulate, EditKind::GradientCompression];

@@ -8,6 +8,7 @@ mod edits;
 mod fixes;
 mod machine_lock;
 mod planted;
+mod prefetch;
 mod simulated;
 
 use std::collections::HashMap;

@@ -177,14 +177,14 @@ fn check(rule: &str, problems: impl Fn(&Device) -> Vec<String>) {
 }
 
 /// The simulated device of one test.
-struct Device {
+pub(super) struct Device {
     python: &'static Path,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Device {
     /// Returns `None`, and prints the reason, if it cannot be built.
-    fn new(rule: &str) -> Option<Device> {
+    pub(super) fn new(rule: &str) -> Option<Device> {
         let python = python_with_torch()?;
         // Tests do not see each other's processes.
         let machine = format!("{rule}-{}", std::process::id());
@@ -204,7 +204,7 @@ impl Device {
         Device { python: self.python, environment }
     }
 
-    fn command(&self, program: &str) -> Command {
+    pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(repository().join("tests/gpu/simulated/run"));
         command
             .arg("--python")

@@ -35,6 +35,11 @@ pub trait Optimization: Sync {
         None
     }
 
+    /// Returns the reason why there is no edit.
+    fn why_no_edit(&self) -> &'static str {
+        "no automatic edit"
+    }
+
     /// Whether it is research: published with its own code, and without a way to apply it in
     /// PyTorch. Shown below the others, and never combined with them.
     fn is_research(&self) -> bool {

@@ -6,36 +6,90 @@ use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
 use ridgeline_analysis::base::printable::printable;
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::optimize::rewrite::EditKind;
+use ridgeline_analysis::optimize::study::optimization;
 use ridgeline_analysis::present::patch::unified_diff;
 
 use super::WhatifArgs;
-use super::edits::{EditedFile, Program};
+use super::edits::{EditedFile, Program, ToApply};
 use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run, script_choice};
+use crate::findings::{self, FindingSet};
 use crate::notebook;
 use crate::pipeline::{self, Pipeline};
+use crate::profiler::Profiled;
+use crate::what_if;
+
+/// An edit that the user asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Requested {
+    /// An optimization or a fix, by its name.
+    Edit(EditKind),
+    /// The fixes of all findings of a rule.
+    Rule(&'static str),
+}
 
 /// The edits with these names.
-pub(super) fn kinds(names: &[String]) -> Result<Vec<EditKind>, Failure> {
-    let kind = |name: &String| {
-        EditKind::from_name(name).ok_or_else(|| {
-            let all = EditKind::ALL.into_iter().chain(EditKind::FIXES);
-            let known: Vec<&str> = all.map(EditKind::name).collect();
-            Failure::usage(
-                format!("`{name}` has no automatic edit"),
-                format!("Optimizations and fixes that have one: {}", known.join(", ")),
-            )
-        })
+pub(super) fn requested(names: &[String]) -> Result<Vec<Requested>, Failure> {
+    let one = |name: &String| {
+        let rule = || diagnose::rules().into_iter().find(|(rule, _)| rule == name);
+        if let Some(kind) = EditKind::from_name(name) {
+            return Ok(Requested::Edit(kind));
+        }
+        if let Some((rule, _)) = rule() {
+            return Ok(Requested::Rule(rule));
+        }
+        let why = optimization(name).map_or("no automatic edit", |one| one.why_no_edit());
+        let all = EditKind::ALL.into_iter().chain(EditKind::FIXES);
+        let known: Vec<&str> = all.map(EditKind::name).collect();
+        let known = format!(
+            "Optimizations and fixes that have one: {}. The name of a finding's rule is accepted too",
+            known.join(", ")
+        );
+        Err(Failure::usage(format!("`{name}` has {why}"), known))
     };
-    names.iter().map(kind).collect()
+    names.iter().map(one).collect()
+}
+
+/// Resolves rules to the fixes of their findings in a run.
+fn resolved(requested: &[Requested], profiled: &Profiled) -> Result<Vec<ToApply>, Failure> {
+    let mut all = Vec::new();
+    let mut found: Option<FindingSet> = None;
+    for one in requested {
+        let rule = match one {
+            Requested::Edit(kind) => {
+                all.push(ToApply::everywhere(*kind));
+                continue;
+            }
+            Requested::Rule(rule) => *rule,
+        };
+        if found.is_none() {
+            let run = what_if::recorded_run(profiled).map_err(|why| Failure::failed(why, ""))?;
+            found = Some(findings::of_recorded_run(profiled, &run));
+        }
+        let Some(set) = &found else { continue };
+        let own: Vec<&Finding> = set.findings.iter().filter(|one| one.rule == rule).collect();
+        if own.is_empty() {
+            return Err(Failure::failed(format!("the latest run has no finding `{rule}`"), ""));
+        }
+        let fixes: Vec<ToApply> =
+            own.into_iter().filter_map(|finding| ToApply::of_finding(finding, set)).collect();
+        if fixes.is_empty() {
+            let why = format!("`{rule}` has no automatic fix");
+            return Err(Failure::failed(why, "`ridgeline profile` describes what to change"));
+        }
+        all.extend(fixes);
+    }
+    Ok(all)
 }
 
 /// Applies edits one after the other. The program is run first if it was not profiled before.
 pub(super) fn run(
     args: &WhatifArgs,
-    kinds: &[EditKind],
+    requested: &[Requested],
     terminal: &Terminal,
 ) -> Result<(), Failure> {
     let path = profile::absolute(profile::named(args.path.as_deref()))?;
@@ -52,7 +106,8 @@ pub(super) fn run(
         run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await
     })??;
     let program = Program::of(&profiled).map_err(|why| Failure::failed(why, ""))?;
-    let (files, notes) = program.apply(kinds).map_err(|why| Failure::failed(why, ""))?;
+    let edits = resolved(requested, &profiled)?;
+    let (files, notes) = program.apply(&edits).map_err(|why| Failure::failed(why, ""))?;
     let patch: String =
         files.iter().map(|file| unified_diff(&file.edits(), &file.before)).collect();
     show(&patch, terminal)?;

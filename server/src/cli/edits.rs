@@ -47,6 +47,40 @@ impl EditedFile {
     }
 }
 
+/// An edit to apply.
+pub(super) struct ToApply {
+    pub kind: EditKind,
+    /// The finding that it fixes: path, line in the text that ran, and that text's lines.
+    finding: Option<(String, u32, Option<Vec<u32>>)>,
+}
+
+impl ToApply {
+    /// An edit of the whole program.
+    pub(super) fn everywhere(kind: EditKind) -> ToApply {
+        ToApply { kind, finding: None }
+    }
+
+    /// The fix of a finding, if it has one.
+    pub(super) fn of_finding(finding: &Finding, set: &FindingSet) -> Option<ToApply> {
+        let path = finding.at.path.clone();
+        let then = set.fingerprint_of(&path).map(<[u32]>::to_vec);
+        Some(ToApply { kind: finding.fix?, finding: Some((path, finding.at.line, then)) })
+    }
+
+    /// The current line of the finding.
+    ///
+    /// # Errors
+    /// If the line has changed.
+    fn line(&self, sources: &Sources) -> Result<Option<(&str, u32)>, String> {
+        let Some((path, line, then)) = &self.finding else { return Ok(None) };
+        let index = sources.text(path).map(SourceIndex::new);
+        let now = index.zip(then.as_deref());
+        let now = now.and_then(|(index, then)| CurrentText::new(then, &index).line(*line));
+        let now = now.ok_or_else(|| format!("{path}:{line} has changed since it was measured"))?;
+        Ok(Some((path, now)))
+    }
+}
+
 impl Program {
     /// # Errors
     /// If the recording does not say what ran.
@@ -65,18 +99,23 @@ impl Program {
     /// The reason why one of the edits cannot be applied.
     pub(super) fn apply(
         &self,
-        kinds: &[EditKind],
+        to_apply: &[ToApply],
     ) -> Result<(Vec<EditedFile>, Vec<String>), String> {
         let mut edited: BTreeMap<String, String> = BTreeMap::new();
         let mut all_notes: Vec<String> = Vec::new();
-        for kind in kinds {
+        for one in to_apply {
+            let kind = one.kind;
             let texts = edited.iter().map(|(path, text)| {
                 (notebook::real_path(&self.root.join(path)), text.as_str().into())
             });
             let sources = Sources::new(&self.root, texts);
-            let request = Request { kind: *kind, lines: &[], count: Some(worker_count()) };
-            let Rewrite { files, notes, .. } = rewrite(&sources, &self.entry, &request)
-                .map_err(|refusal| format!("{}: {}", kind.name(), why(refusal)))?;
+            let line = one.line(&sources)?;
+            let request = Request { kind, lines: line.as_slice(), count: Some(worker_count()) };
+            let Rewrite { files, notes, .. } = match rewrite(&sources, &self.entry, &request) {
+                // The fix of an earlier finding of the rule changed this line as well.
+                Err(Refusal::Done(_)) if line.is_some() && !edited.is_empty() => continue,
+                result => result.map_err(|refusal| format!("{}: {}", kind.name(), why(refusal)))?,
+            };
             for file in files {
                 let text = sources.text(&file.path).ok_or("the code has just changed")?;
                 // The cells of a notebook are read together.

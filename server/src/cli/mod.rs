@@ -248,8 +248,8 @@ struct WhatifArgs {
     /// are changed.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     measure: Vec<String>,
-    /// Show the edits of these optimizations, or of the fixes of findings, as one patch. In a terminal,
-    /// asks whether to write them.
+    /// Show the edits of these optimizations or fixes as one patch. The name of a finding's rule stands
+    /// for the fixes of all its findings. In a terminal, asks whether to write them.
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with_all = ["only", "measure", "json"])]
     apply: Vec<String>,
     /// Write the changes of `--apply` without asking.

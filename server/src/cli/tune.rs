@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::TuneArgs;
-use super::edits::{EditedFile, Program};
+use super::edits::{EditedFile, Program, ToApply};
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{apply, output_file, profile, run, script_choice, whatif};
@@ -195,6 +195,7 @@ impl Tuner<'_> {
     }
 
     fn edited(&self, kinds: &[EditKind]) -> Result<(Vec<EditedFile>, Vec<String>), Failure> {
-        self.program.apply(kinds).map_err(|why| Failure::failed(why, ""))
+        let edits: Vec<ToApply> = kinds.iter().copied().map(ToApply::everywhere).collect();
+        self.program.apply(&edits).map_err(|why| Failure::failed(why, ""))
     }
 }

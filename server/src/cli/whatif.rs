@@ -25,7 +25,7 @@ use crate::what_if::{self, pairs};
 /// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
     // Report a misspelled name before anything runs.
-    let to_apply = apply::kinds(&args.apply)?;
+    let to_apply = apply::requested(&args.apply)?;
     if !to_apply.is_empty() {
         return apply::run(args, &to_apply, terminal);
     }

@@ -73,6 +73,11 @@ impl Optimization for Fp8 {
         Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
+    fn why_no_edit(&self) -> &'static str {
+        "no automatic edit: it needs another package (convert_to_float8_training of torchao, or Transformer Engine), \
+        a compiled model, and a GPU of compute capability 8.9 or higher"
+    }
+
     fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8", "pad-dimensions"].contains(&other.name())
     }

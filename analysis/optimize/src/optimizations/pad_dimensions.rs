@@ -51,6 +51,11 @@ impl Optimization for PadDimensions {
         Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
+    fn why_no_edit(&self) -> &'static str {
+        "no automatic edit: it changes the shapes of parameters and outputs, which checkpoints, generated data and \
+        sampled tokens may depend on"
+    }
+
     fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["fp8", "pad-dimensions"].contains(&other.name())
     }

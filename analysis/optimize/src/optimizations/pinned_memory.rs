@@ -37,23 +37,7 @@ impl Optimization for PinnedMemory {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let copies = pageable_copies(graph, facts)?;
         let bytes = release(graph, facts, &copies);
-        // Without workers, the main thread pins each batch.
-        let workers = facts.manifest.and_then(|manifest| manifest.loaders.first()?.workers);
-        if workers.unwrap_or(0) == 0 {
-            let pin_ns = bound.within_factor(bytes / PINNING_RATE * 1e9, PINNING_SPREAD);
-            let data = graph.select(|task| task.phase == Phase::Data && task.kind.is_host());
-            let before = copies.first().and_then(|copy| graph.task(*copy)?.launched_by);
-            let pin = Task::new(TaskKind::HostOperator, pin_ns, Phase::Data);
-            match (data.last(), before) {
-                (Some(last), _) => {
-                    graph.insert_after(*last, pin);
-                }
-                (None, Some(call)) => {
-                    graph.insert_before(call, pin);
-                }
-                (None, None) => {}
-            }
-        }
+        pin(graph, facts, &copies, bytes, bound);
         Ok(effect(graph, facts, &copies))
     }
 
@@ -63,6 +47,33 @@ impl Optimization for PinnedMemory {
 
     fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !matches!(other.name(), "pinned-memory" | "prefetch")
+    }
+}
+
+/// Adds the time in which the main thread pins each batch, if there are no workers.
+pub(super) fn pin(
+    graph: &mut Graph,
+    facts: &Facts<'_>,
+    copies: &[TaskId],
+    bytes: f64,
+    bound: Bound,
+) {
+    let workers = facts.manifest.and_then(|manifest| manifest.loaders.first()?.workers);
+    if workers.unwrap_or(0) > 0 {
+        return;
+    }
+    let pin_ns = bound.within_factor(bytes / PINNING_RATE * 1e9, PINNING_SPREAD);
+    let data = graph.select(|task| task.phase == Phase::Data && task.kind.is_host());
+    let before = copies.first().and_then(|copy| graph.task(*copy)?.launched_by);
+    let pin = Task::new(TaskKind::HostOperator, pin_ns, Phase::Data);
+    match (data.last(), before) {
+        (Some(last), _) => {
+            graph.insert_after(*last, pin);
+        }
+        (None, Some(call)) => {
+            graph.insert_before(call, pin);
+        }
+        (None, None) => {}
     }
 }
 

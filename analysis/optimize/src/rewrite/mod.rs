@@ -27,6 +27,7 @@ pub mod optimizers;
 mod origins;
 mod outputs;
 pub mod pinned_memory;
+mod prefetch;
 pub mod program;
 mod scaler;
 pub mod syntax;
@@ -77,6 +78,8 @@ pub enum EditKind {
     LoaderWorkers,
     /// `pin_memory` of the loader, and non-blocking copies.
     PinnedMemory,
+    /// A generator around the loader that copies the next batch on another stream.
+    Prefetch,
     /// `total += loss.detach()`.
     DetachAccumulated,
     /// `@torch.no_grad()` on the validation function.
@@ -106,6 +109,7 @@ impl EditKind {
             self,
             EditKind::Tf32
                 | EditKind::PinnedMemory
+                | EditKind::Prefetch
                 | EditKind::AutocastFloat16
                 | EditKind::CudaGraphs
                 | EditKind::Offload
@@ -123,7 +127,7 @@ impl EditKind {
     }
 
     /// The edits that apply an optimization predicted by a what-if.
-    pub const ALL: [EditKind; 17] = [
+    pub const ALL: [EditKind; 18] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
         EditKind::Tf32,
@@ -141,6 +145,7 @@ impl EditKind {
         EditKind::FusedAttention,
         EditKind::LoaderWorkers,
         EditKind::PinnedMemory,
+        EditKind::Prefetch,
     ];
 
     /// The edits that fix a finding and have no what-if.
@@ -183,6 +188,7 @@ impl EditKind {
             EditKind::FusedAttention => "fused-attention",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
+            EditKind::Prefetch => "prefetch",
             EditKind::DetachAccumulated => "detach-accumulated",
             EditKind::NoGradInValidation => "no-grad-in-validation",
             EditKind::EvalModeInValidation => "eval-mode-in-validation",
@@ -219,6 +225,7 @@ impl EditKind {
             EditKind::FusedAttention => "Use fused attention (scaled_dot_product_attention)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
+            EditKind::Prefetch => "Copy the next batch while the GPU computes (CUDA stream)",
             EditKind::DetachAccumulated => "Accumulate the loss without its graph (detach)",
             EditKind::NoGradInValidation => "Validate without gradients (torch.no_grad)",
             EditKind::EvalModeInValidation => "Validate in evaluation mode (model.eval)",
@@ -369,6 +376,7 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         }
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
+        EditKind::Prefetch => prefetch::rewrite(program, edits),
         _ => fixes::rewrite(program, edits, request.kind, request.lines),
     }?;
     std::mem::replace(edits, Edits::new(program)).finish(request.kind)

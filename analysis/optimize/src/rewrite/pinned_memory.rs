@@ -105,10 +105,12 @@ fn is_device_copy(program: &Program<'_>, models: &Models, module: usize, call: N
     }
     let Some(arguments) = program.arguments(module, call) else { return false };
     let target = arguments.named("device").or(arguments.positional.first().copied());
-    cuda.is_some()
-        || target.is_some_and(|target| {
-            let target = written(text, target).to_lowercase();
-            ["device", "cuda", "rank", "gpu"].iter().any(|word| target.contains(word))
-                && !target.contains("dtype")
-        })
+    cuda.is_some() || target.is_some_and(|target| names_a_device(&written(text, target)))
+}
+
+/// Whether an argument of `to` is a device, judged by its name.
+pub(super) fn names_a_device(argument: &str) -> bool {
+    let argument = argument.to_lowercase();
+    ["device", "cuda", "rank", "gpu"].iter().any(|word| argument.contains(word))
+        && !argument.contains("dtype")
 }

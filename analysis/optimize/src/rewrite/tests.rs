@@ -21,6 +21,7 @@ mod layers;
 mod models;
 mod notebooks;
 mod offload;
+mod prefetch;
 mod refusals;
 mod small;
 mod validation;

@@ -172,7 +172,10 @@ impl Row {
         let edit = match edit {
             Some(Ok(())) => Edit { possible: true, why: None },
             Some(Err(why)) => Edit { possible: false, why: Some(sentence(why)) },
-            None => Edit { possible: false, why: Some("no automatic edit".to_owned()) },
+            None => {
+                let why = known.map_or("no automatic edit", |one| one.why_no_edit());
+                Edit { possible: false, why: Some(why.to_owned()) }
+            }
         };
         let measured = what_ifs.pairs.iter().find(|pair| pair.name == first_name);
         Row {
