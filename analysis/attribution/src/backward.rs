@@ -61,7 +61,9 @@ pub(super) fn nodes(trace: &Trace, parents: &[Option<u32>], main: Option<ThreadI
         if let Some(made) =
             node.forward.and_then(|forward| found.made_a_node.get_mut(forward as usize))
         {
-            *made = !node.accumulates;
+            // `AccumulateGrad` has no number of its own, so it comes with the operator of the node
+            // before it, which did create that one.
+            *made |= !node.accumulates;
         }
     }
     found
@@ -236,6 +238,20 @@ mod tests {
         trace.node("MmBackward0", 30, 5).sequence(1).forward_thread(1);
         trace.node("torch::autograd::AccumulateGrad", 40, 5);
         check(trace, "AccumulateGrad", Some("aten::mm"));
+    }
+
+    #[test]
+    fn an_operator_on_a_parameter_created_a_node() {
+        let mut builder = TraceBuilder::new();
+        builder.op("aten::mm", 0, 5).sequence(1);
+        builder.op("aten::relu", 6, 5).sequence(2);
+        builder.op("aten::clone", 12, 5);
+        builder.node("ReluBackward0", 20, 5).sequence(2).forward_thread(1);
+        builder.node("MmBackward0", 30, 5).sequence(1).forward_thread(1);
+        builder.node("torch::autograd::AccumulateGrad", 40, 5);
+        let trace = builder.trace();
+        let found = nodes(&trace, &correlate::parents(&trace.operators), Some(ThreadId(0)));
+        assert_eq!(found.made_a_node, [true, true, false, false, false, false]);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Finds the programs that a shell script starts.
 
-use std::collections::BTreeMap;
-
 use super::shell::{InitialState, commands};
-use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
+use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program, python_command};
 
 /// Returns the Python programs that a shell script starts when it has no arguments.
 pub fn in_shell_script(text: &str) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
-    let found = commands(text, InitialState { positional: Some(&[]), variables: BTreeMap::new() });
+    let found = commands(
+        text,
+        InitialState { positional: Some(&[]), own_folder: Some(""), ..InitialState::default() },
+    );
     found.iter().filter_map(|command| python_command(command, None)).take(MAX_COMMANDS).collect()
 }
 
@@ -19,7 +20,7 @@ pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<FoundCommand> 
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
-    let initial = InitialState { positional: Some(arguments), variables: BTreeMap::new() };
+    let initial = InitialState { positional: Some(arguments), ..InitialState::default() };
     let found = commands(text, initial);
     found.iter().filter_map(|command| python_command(command, None)).take(MAX_COMMANDS).collect()
 }
@@ -33,7 +34,11 @@ pub fn started_by_script(text: &str, starts: &FoundCommand) -> Vec<FoundCommand>
     let outer = &starts.command;
     // The arguments of an incomplete command are unknown.
     let positional = starts.is_complete.then_some(outer.arguments.as_slice());
-    let found = commands(text, InitialState { positional, variables: BTreeMap::new() });
+    let own_folder = match &outer.program {
+        Program::Shell(script) => Some(script.rsplit_once('/').map_or("", |(folder, _)| folder)),
+        _ => None,
+    };
+    let found = commands(text, InitialState { positional, own_folder, ..InitialState::default() });
     let in_outer = |mut inner: FoundCommand| {
         let command = &mut inner.command;
         for (name, value) in &outer.environment {
@@ -69,6 +74,23 @@ mod tests {
             3: in lib/: <python> Script("run.py") [] incomplete
             5: in lib/: <python> Module("other.train") []"#]]
         .assert_eq(&started.join("\n"));
+    }
+
+    #[test]
+    fn a_script_that_enters_its_own_folder() {
+        let text = "cd \"$(dirname \"$0\")\"\npython main.py --iters 5\n";
+        expect![[r#"2: <python> Script("main.py") [--iters|5]"#]]
+            .assert_eq(&display(&in_shell_script(text)));
+        let text = "ROOT=\"$( cd -- \"$( dirname -- \"${BASH_SOURCE[0]}\" )/..\" &> /dev/null && pwd )\"\n\
+            cd $ROOT\npython main.py\ncd $(dirname $1)\npython main.py\n";
+        expect![[r#"3: in ./../: <python> Script("main.py") []"#]]
+            .assert_eq(&display(&in_shell_script(text)));
+        let starts = in_readme("```\nbash scripts/a.sh\n```\n");
+        let text = "cd $(dirname $(readlink -f $0))\npython main.py\n";
+        let started: Vec<String> =
+            starts.iter().map(|starts| display(&started_by_script(text, starts))).collect();
+        expect![[r#"2: in scripts/: <python> Script("main.py") []"#]]
+            .assert_eq(&started.join("\n"));
     }
 
     #[test]

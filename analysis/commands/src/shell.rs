@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 
 use super::placeholder::{is_certain_placeholder, is_placeholder};
 
+mod words;
+
+pub(super) use words::assignment;
+use words::ends_word;
+
 /// The maximum number of commands read from a script.
 const MAX_COMMANDS: usize = 500;
 const MAX_WORDS: usize = 1_000;
@@ -42,6 +47,9 @@ pub(super) struct InitialState<'a> {
     /// `$1`, `$2`, …; `None` if they are unknown.
     pub(super) positional: Option<&'a [String]>,
     pub(super) variables: BTreeMap<String, Word>,
+    /// The script's own folder (`$(dirname "$0")`), relative to where it starts; `None` if the
+    /// commands are not in a script.
+    pub(super) own_folder: Option<&'a str>,
 }
 
 /// Returns the commands of a script.
@@ -53,6 +61,7 @@ pub(super) fn commands(text: &str, initial: InitialState<'_>) -> Vec<ShellComman
         variables: initial.variables,
         exported: BTreeMap::new(),
         positional: initial.positional,
+        own_folder: initial.own_folder,
         folder: Some(String::new()),
         heredoc: None,
         found: Vec::new(),
@@ -68,6 +77,7 @@ struct Shell<'a> {
     variables: BTreeMap<String, Word>,
     exported: BTreeMap<String, Word>,
     positional: Option<&'a [String]>,
+    own_folder: Option<&'a str>,
     folder: Option<String>,
     /// The word that ends the here-document after this line.
     heredoc: Option<String>,
@@ -355,18 +365,7 @@ impl Shell<'_> {
         self.skip(1);
         let unknown = |text: String| Word { text, is_certain: false };
         match self.peek(0) {
-            Some('(') => {
-                let mut depth = 0_u32;
-                while let Some(c) = self.next() {
-                    match c {
-                        '(' => depth += 1,
-                        ')' if depth <= 1 => break,
-                        ')' => depth -= 1,
-                        _ => {}
-                    }
-                }
-                Some(unknown(String::new()))
-            }
+            Some('(') => Some(self.read_substitution()),
             Some('{') => {
                 self.skip(1);
                 let mut inside = String::new();
@@ -469,6 +468,7 @@ impl Shell<'_> {
             "cd" | "pushd" => {
                 let known = words.get(1).filter(|word| word.is_certain && words.len() == 2);
                 self.folder = match (known, &self.folder) {
+                    (Some(word), Some(folder)) if word.text == "." => Some(folder.clone()),
                     (Some(word), Some(folder)) if !word.text.starts_with(['/', '~', '-']) => {
                         Some(format!("{folder}{}/", word.text.trim_end_matches('/')))
                     }
@@ -481,20 +481,6 @@ impl Shell<'_> {
             }
         }
     }
-}
-
-/// Whether a character ends a word outside of quotes.
-fn ends_word(c: char) -> bool {
-    matches!(c, ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | ')' | '>')
-}
-
-/// Splits `NAME=value`.
-pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
-    let (name, value) = word.split_once('=')?;
-    let is_name = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    is_name.then_some((name, value))
 }
 
 #[cfg(test)]

@@ -415,6 +415,17 @@ def test_optimizer_step_takes_precedence_over_backward() -> None:
     assert finder.stepped("a", 2, {"a"}) is Verdict.BOUNDARY
 
 
+def test_backward_passes_within_a_step_are_no_iterations() -> None:
+    finder = IterationFinder(None)
+    finder.optimizer_created()
+    verdicts = {finder.went_backward(1, within_step=True) for _ in range(200)}
+    assert verdicts == {Verdict.NOTHING}
+    assert finder.stepped("a", 2, {"a"}) is Verdict.BOUNDARY
+    finder = IterationFinder(None)
+    finder.hurry(20.0)
+    assert finder.went_backward(1, within_step=True) is Verdict.BOUNDARY
+
+
 def test_modules_that_make_the_data_are_no_iterations() -> None:
     check(
         """

@@ -5,7 +5,7 @@ use super::*;
 #[track_caller]
 fn check(text: &str, expected: Expect) {
     let positional = ["one".to_owned(), "t w o".to_owned()];
-    let initial = InitialState { positional: Some(&positional), variables: BTreeMap::new() };
+    let initial = InitialState { positional: Some(&positional), ..InitialState::default() };
     let lines: Vec<String> = commands(text, initial)
         .iter()
         .map(|command| {

@@ -236,7 +236,8 @@ class Estimator:
             return
         self._current.memory.went_backward()
         frame = sys._getframe(2)
-        self._decide(self._tracker.went_backward(frame), frame)
+        within_step = hooks.OPTIMIZER in self._open
+        self._decide(self._tracker.went_backward(frame, within_step), frame)
 
     @harmless
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:

@@ -118,6 +118,7 @@ class IterationFinder:
         self._calls_before = 0
         self._stepped: set[Hashable] = set()
         self._training = True
+        self._within_step = False
         self._hurried_after: float | None = None
 
     @property
@@ -167,8 +168,9 @@ class IterationFinder:
         self._stepped.add(optimizer)
         return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
 
-    def went_backward(self, place: Hashable) -> Verdict:
-        """An outermost backward pass has ended."""
+    def went_backward(self, place: Hashable, within_step: bool = False) -> Verdict:
+        """An outermost backward pass has ended, possibly within an optimizer step."""
+        self._within_step = within_step
         return self._signal(BACKWARD, place, False)
 
     def called(self, module: Hashable, place: Hashable, training: bool) -> Verdict:
@@ -243,6 +245,10 @@ class IterationFinder:
     def _signals_needed(self, source: str) -> int:
         """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
         is_hurried = self._hurried_after is not None
+        if source == BACKWARD and self._within_step and not is_hurried:
+            # The step will end. L-BFGS evaluates its closure many times, and the closure may
+            # differentiate several times.
+            return sys.maxsize
         if source == BACKWARD:
             return _BACKWARDS_TO_WAIT if self._optimizer_created and not is_hurried else 1
         if source == MODULE and not is_hurried:

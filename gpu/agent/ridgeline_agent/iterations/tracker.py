@@ -91,9 +91,9 @@ class IterationTracker:
         self.finder.optimizer_created()
         self.signals.optimizer_created(optimizer)
 
-    def went_backward(self, frame: types.FrameType) -> Verdict:
-        """An outermost backward pass has ended."""
-        return self.finder.went_backward(self.signals.place(frame))
+    def went_backward(self, frame: types.FrameType, within_step: bool) -> Verdict:
+        """An outermost backward pass has ended, possibly within an optimizer step."""
+        return self.finder.went_backward(self.signals.place(frame), within_step)
 
     def stepped(self, optimizer: object, frame: types.FrameType) -> Verdict:
         """An optimizer step has ended."""

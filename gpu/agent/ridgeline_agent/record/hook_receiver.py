@@ -130,7 +130,8 @@ class HookReceiver:
             profiled.memory.went_backward()
         self._observed.went_backward()
         frame = sys._getframe(2)
-        self._stages.decide(self._tracker.went_backward(frame), frame)
+        within_step = self._open.has(hooks.OPTIMIZER)
+        self._stages.decide(self._tracker.went_backward(frame, within_step), frame)
 
     @harmless
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
