@@ -24,7 +24,7 @@ const PARTS_LIMIT: usize = 64;
 
 /// The maximum number of bytes that the edits of one notification may read and move, so that no
 /// client holds up the others' requests for seconds.
-const MOVED_LIMIT: usize = 4 << 30;
+const MOVED_LIMIT: usize = 2 << 30;
 /// The bytes that a [`Lines`] has for each line.
 const LINE_BYTES: usize = size_of::<usize>();
 
