@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -251,6 +252,9 @@ def exceeded(finding: Row, attempt: Row) -> float | None:
         limit = attempt["phases_ms"]["data"]
     elif finding["rule"] == "unfused-optimizer":
         limit = attempt["phases_ms"]["optimizer"]
+    elif finding["rule"] == "iteration-varies":
+        # The lines are those of a typical iteration.
+        limit = statistics.fmean(attempt["timed_ms"])
     else:
         limit = attempt["lines_ms"].get(place(finding), attempt["time_ms"])
     return limit if finding["time_ms"] > limit else None

@@ -426,6 +426,20 @@ def test_backward_passes_within_a_step_are_no_iterations() -> None:
     assert finder.went_backward(1, within_step=True) is Verdict.BOUNDARY
 
 
+def test_a_step_that_does_not_end_has_an_iteration_for_each_evaluation() -> None:
+    finder = IterationFinder(None)
+    finder.optimizer_created()
+    verdicts = []
+    for _ in range(200):
+        finder.called("net", 1, True)
+        finder.called("net", 2, True)
+        verdicts += [finder.went_backward(place, within_step=True) for place in (1, 2, 3)]
+    assert finder.found_by == "backward"
+    boundaries = [at for at, verdict in enumerate(verdicts) if verdict is Verdict.BOUNDARY]
+    assert boundaries[0] == 511
+    assert {later - earlier for earlier, later in zip(boundaries[1:], boundaries[2:])} == {3}
+
+
 def test_modules_that_make_the_data_are_no_iterations() -> None:
     check(
         """

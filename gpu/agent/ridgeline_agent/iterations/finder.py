@@ -24,6 +24,9 @@ _STEPS_TO_WAIT = 8
 # The maximum number of backward passes in gradient accumulation. After that, an optimizer that was
 # created is assumed not to step.
 _BACKWARDS_TO_WAIT = 64
+# L-BFGS evaluates its closure 25 times by default, and the closure may differentiate several times.
+# A step of more evaluations may be the whole training.
+_BACKWARDS_TO_WAIT_WITHIN_STEP = 512
 # A training script may call its model before training, to print its shapes or to validate.
 _CALLS_TO_WAIT = 64
 _CALLS_TO_WAIT_WITHOUT_OPTIMIZER = 8
@@ -166,6 +169,7 @@ class IterationFinder:
         `alive` are the existing optimizers: those that have not stepped yet may still do so.
         """
         self._stepped.add(optimizer)
+        self._within_step = False
         return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
 
     def went_backward(self, place: Hashable, within_step: bool = False) -> Verdict:
@@ -246,14 +250,12 @@ class IterationFinder:
         """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
         is_hurried = self._hurried_after is not None
         if source == BACKWARD and self._within_step and not is_hurried:
-            # The step will end. L-BFGS evaluates its closure many times, and the closure may
-            # differentiate several times.
-            return sys.maxsize
+            return _BACKWARDS_TO_WAIT_WITHIN_STEP
         if source == BACKWARD:
             return _BACKWARDS_TO_WAIT if self._optimizer_created and not is_hurried else 1
         if source == MODULE and not is_hurried:
-            # An agent plays many moves before its first training step.
-            if self._training_expected:
+            # An agent plays many moves before its first training step. A closure calls its model.
+            if self._training_expected or self._within_step:
                 return sys.maxsize
             if self._optimizer_created:
                 return self._calls_before + _CALLS_TO_WAIT
