@@ -267,7 +267,7 @@ fn encode_uri(uri: &str) -> Option<String> {
 struct Shape {
     /// The maximum nesting depth of arrays and objects.
     depth: usize,
-    /// The number of commas and opening brackets outside of strings, which values are not more than.
+    /// About the number of values: the commas and opening brackets outside of strings.
     values: usize,
     /// The byte ranges of the elements of a top-level array, at most one more than [`BATCH_LIMIT`].
     elements: Vec<std::ops::Range<usize>>,
