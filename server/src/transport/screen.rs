@@ -269,7 +269,7 @@ struct Shape {
     depth: usize,
     /// About the number of values: the commas and opening brackets outside of strings.
     values: usize,
-    /// The byte ranges of the elements of a top-level array, at most one more than [`BATCH_LIMIT`].
+    /// The byte ranges of the elements of a top-level array, at most two more than [`BATCH_LIMIT`].
     elements: Vec<std::ops::Range<usize>>,
 }
 
@@ -414,6 +414,25 @@ mod tests {
             ]],
         );
         check("[".repeat(100_000), expect!["NotJson"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark() {
+        let body = b"{\"jsonrpc\":\"2.0\",\"method\":\"exit\"}";
+        assert_eq!(screen([b"\xef\xbb\xbf", &body[..]].concat()), screen(body.to_vec()));
+    }
+
+    #[test]
+    fn too_many_values() {
+        let values = "0,".repeat(VALUES_LIMIT);
+        let message = |id: &str| format!("{{{id}\"method\":\"m\",\"params\":[{values}0]}}");
+        assert_eq!(
+            screen(message("\"id\":7,").into_bytes()),
+            [refused(Some(Value::from(7)), -32600, "this message has too many values")]
+        );
+        assert!(matches!(screen(message("").into_bytes())[..], [ScreenedMessage::Dropped(_)]));
+        let batch = format!("[{values}0]");
+        assert_eq!(repair_strings(&mut batch.into_bytes()).elements.len(), BATCH_LIMIT + 2);
     }
 
     #[test]

@@ -148,6 +148,14 @@ mod tests {
     }
 
     #[test]
+    fn calls_nested_20_000_deep_are_read() {
+        // Takes minutes if each call seeks its parent from the root of the tree.
+        let nested = format!("{}1{}\n", "f(".repeat(20_000), ")".repeat(20_000));
+        let judged = training_script(&SourceIndex::new(format!("import torch\n{nested}")));
+        assert_eq!(judged.loop_line, None);
+    }
+
+    #[test]
     fn a_main_that_calls_train() {
         check(
             &format!(

@@ -145,6 +145,7 @@ fn error(id: &Value, code: i32, why: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::screen::VALUES_LIMIT;
 
     #[track_caller]
     fn check(line: &str, expected: Result<&str, Option<i64>>) {
@@ -167,6 +168,9 @@ mod tests {
         check(r#"{"id":1,"method":2}"#, Err(Some(-32600)));
         check(r#"{"id":1,"method":"m","params":[]}"#, Err(Some(-32602)));
         check(r#"{"id":1,"method":"m","params":{"a":1e999}}"#, Err(Some(-32700)));
+        let many = "0,".repeat(VALUES_LIMIT);
+        check(&format!(r#"{{"id":"x","method":"m","params":[{many}0]}}"#), Err(Some(-32600)));
+        check(&format!(r#"{{"method":"m","params":[{many}0]}}"#), Err(None));
         let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
         check(&format!(r#"{{"id":"x","method":"m","params":{deep}}}"#), Err(Some(-32700)));
     }
