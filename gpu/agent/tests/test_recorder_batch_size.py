@@ -70,6 +70,30 @@ while True:
     assert batch == {"size": 3, "from": "input", "certain": False}
 
 
+def test_inner_steps_on_tasks_of_vmap_are_one_batch() -> None:
+    batch = batch_of("""
+from torch.func import functional_call, grad, vmap
+model = nn.Linear(4, 2)
+weights = dict(model.named_parameters())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def loss(weights, samples):
+    return functional_call(model, weights, (samples,)).square().mean()
+def adapted(samples):
+    following = weights
+    for _ in range(3):
+        step = grad(loss)(following, samples)
+        following = {name: following[name] - 0.01 * step[name] for name in following}
+    return loss(following, samples + 1)
+while True:
+    tasks = torch.randn(5, 3, 4)
+    optimizer.zero_grad()
+    vmap(adapted)(tasks).mean().backward()
+    optimizer.step()
+""")
+    # Five tasks of three samples.
+    assert batch == {"size": 15, "from": "input", "certain": False}
+
+
 def test_letters_of_words_are_not_the_batch() -> None:
     batch = batch_of("""
 class Tagger(nn.Module):

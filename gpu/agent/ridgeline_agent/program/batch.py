@@ -101,12 +101,15 @@ class BatchWatch:
                 return
         elif key in self._data_keys:
             return
-        memory = (key, _memory_of(first))
+        data, hidden_rows = _without_transforms(first)
+        memory = (key, _memory_of(data))
         if memory not in self._seen:
             self._seen.add(memory)
             samples = _common_size([tuple(tensor.shape) for tensor in tensors])
-            self._given_is_certain &= samples.is_certain
-            self._given[key] = self._given.get(key, 0) + samples.size * _hidden_rows(first)
+            # `vmap` may run over samples, or over tasks or models of many samples each.
+            is_one_each = hidden_rows == 1 or samples.size == 1
+            self._given_is_certain &= samples.is_certain and is_one_each
+            self._given[key] = self._given.get(key, 0) + samples.size * hidden_rows
 
     def _given_arrays(self, key: Hashable, inputs: object) -> None:
         """An outermost module was called with arrays, which it converts itself."""
@@ -178,8 +181,10 @@ class BatchWatch:
         return max([1, *(self._given.get(key, 0) for key in self._data_keys)])
 
 
-def _hidden_rows(tensor: torch.Tensor) -> int:
-    """Returns the product of the dimensions that `torch.func.vmap` hides."""
+def _without_transforms(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Returns the tensor that `torch.func.grad` and `vmap` wrap, and the product of the dimensions
+    that `vmap` hides.
+    """
     rows = 1
     functorch: Any = getattr(torch._C, "_functorch", None)
     is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", lambda _: False)
@@ -188,7 +193,7 @@ def _hidden_rows(tensor: torch.Tensor) -> int:
         if functorch.is_batchedtensor(tensor):
             rows *= int(inner.shape[functorch.maybe_get_bdim(tensor)])
         tensor = inner
-    return rows
+    return tensor, rows
 
 
 def _samples_per_epoch(batches: Any) -> int | None:
