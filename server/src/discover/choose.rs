@@ -29,6 +29,8 @@ struct Assessment {
     is_possible: bool,
     /// It runs something.
     runs: bool,
+    /// It runs something, or assigns the result of a call, which may run something.
+    may_run: bool,
     /// The likelihood of being the training run. Higher is likelier.
     score: i32,
     /// The position of its first command among the commands of the READMEs.
@@ -115,6 +117,10 @@ pub(super) fn choose(
     }
     // Files unrelated to PyTorch are saved all the time, so such a save starts nothing.
     let running = self::ranked(&assessed, &that(|assessed| assessed.runs));
+    let running = match running.as_slice() {
+        [] => self::ranked(&assessed, &that(|assessed| assessed.may_run)),
+        _ => running,
+    };
     if let ([only], None) = (running.as_slice(), opened) {
         return best(only);
     }
@@ -126,7 +132,7 @@ pub(super) fn choose(
 pub(super) fn trains(files: &Files, path: &PathBuf) -> bool {
     let Some(facts) = files.get(path) else { return false };
     facts.training.score >= TrainingScript::LIKELY
-        || facts.outline.runs_something()
+        || facts.outline.may_run_something()
             && !is_no_program(path)
             && reach(files, path, None).is_some()
 }
@@ -263,14 +269,16 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
     let mut assessed = BTreeMap::new();
     for (path, facts) in files.iter() {
         let function = starts_function(path);
-        let runs = (facts.outline.runs_something() || function.is_some()) && !is_no_program(path);
-        let mut one = Assessment { runs, ..Assessment::default() };
+        let is_program = !is_no_program(path);
+        let mut runs = (facts.outline.runs_something() || function.is_some()) && is_program;
+        let may_run = runs || facts.outline.may_run_something() && is_program;
+        let mut one = Assessment { may_run, ..Assessment::default() };
         let mut base = i32::try_from(facts.training.score).unwrap_or(i32::MAX);
         one.reasons = facts.training.reasons.iter().map(|reason| (*reason).to_owned()).collect();
-        if base < LIKELY && runs && followed < MAX_FOLLOWED_FILES {
+        if base < LIKELY && may_run && followed < MAX_FOLLOWED_FILES {
             followed += 1;
-            one.is_possible = reaches_torch(files, path, &with_torch);
             if let Some(reached) = reach(files, path, function.as_deref()) {
+                runs = true;
                 // It is as likely as a program with this loop in its own file.
                 let of_loop = files.get(&reached.file).map_or(0, |facts| facts.training.score);
                 base = i32::try_from(of_loop)
@@ -283,7 +291,9 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
                     vec![format!("runs the training loop in {place}")]
                 };
             }
+            one.is_possible = runs && reaches_torch(files, path, &with_torch);
         }
+        one.runs = runs;
         one.is_possible |= runs && (base > 0 || with_torch.contains(path.as_path()));
         if base == 0 {
             base = if one.is_possible { 5 } else { 1 };

@@ -354,6 +354,16 @@ fn a_loop_in_another_file() {
         ("mylib/engine.py", ENGINE),
     ];
     check(&files, "", "", "start.py");
+    // A result that is only kept.
+    let kept = "from mylib.engine import train\nhistory = train(1, 2)\n";
+    let log = "import torch\nfrom mylib.log import get_logger\nlogger = get_logger()\n";
+    let files = [
+        ("start.py", kept),
+        ("mylib/engine.py", ENGINE),
+        ("mylib/log.py", "def get_logger(): ...\n"),
+        ("mylib/data.py", log),
+    ];
+    check(&files, "", "", "start.py");
     // A method of a class in a module that is imported by name.
     let by_name = "from mylib import algorithms\nalgorithm = algorithms.by_name('ERM')()\n\
         algorithm.run()\n";
@@ -382,6 +392,7 @@ fn one_runnable_file_always_runs() {
         ("tests/test_lib.py", "import pytest\npytest.main()\n"),
     ];
     check(&files, "", "", "go.py");
+    check(&[("go.py", "import torch\nresult = torch.load('missing.pt')\n")], "", "", "go.py");
     // Saving a file unrelated to PyTorch starts no run.
     check(&files, "go.py", "", "nothing in 4");
     check(&[("a.py", "print(1)\n"), ("b.py", "print(1)\n")], "", "", "nothing in 2");

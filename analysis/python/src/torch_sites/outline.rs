@@ -49,6 +49,7 @@ pub struct ProgramOutline {
     pub(super) main_line: Option<u32>,
     defines_tests: bool,
     runs_at_top_level: bool,
+    assigns_call_at_top_level: bool,
     pub(super) provider: bool,
 }
 
@@ -105,6 +106,12 @@ impl ProgramOutline {
         (self.main_line.is_some() || self.runs_at_top_level) && !self.is_test()
     }
 
+    /// Whether it runs something, or may: `history = train(model)` does, `logger = get_logger()` does not.
+    pub fn may_run_something(&self) -> bool {
+        (self.main_line.is_some() || self.runs_at_top_level || self.assigns_call_at_top_level)
+            && !self.is_test()
+    }
+
     /// Whether a function for a test runner is defined: `test_…` at the top level, which the file itself does not
     /// call. Scripts call theirs, such as `test_loop(model)`.
     fn has_uncalled_test(&self) -> bool {
@@ -152,7 +159,12 @@ impl ProgramOutline {
                 }
                 Kind::DecoratedDefinition => self.calls.extend(call_by_decorator(node, index)),
                 Kind::ClassDefinition => self.calls.extend(call_by_base(node, index)),
-                Kind::Assignment => known.assigned(node, text),
+                Kind::Assignment => {
+                    known.assigned(node, text);
+                    let value = node.field(Field::Right);
+                    self.assigns_call_at_top_level |= value.is_some_and(|it| it.is(Kind::Call))
+                        && index.scope_at(node.start_byte()) == 0;
+                }
                 // Checked here rather than at the call, because a node finds its parent from the
                 // root: with 20,000 nested calls that takes a minute.
                 Kind::ExpressionStatement => {
