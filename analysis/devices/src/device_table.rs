@@ -89,15 +89,21 @@ impl DeviceTable {
     }
 
     /// Finds the devices for a name that the user typed: the one that [`Self::choose`] returns, or
-    /// all variants of a model, such as the three boards of `H100`.
+    /// all variants of a model that have the other words, such as the boards of `H100` and the two
+    /// of `A100 80GB`.
     ///
     /// # Errors
     /// If no device matches, with the most similar names.
     pub fn choose_variants(&self, wanted: &str) -> Result<Vec<&DeviceSpec>, UnknownDevice> {
         self.choose(wanted).map(|device| vec![device]).or_else(|unknown| {
-            let model = words_of(wanted).concat();
-            let is_variant = |device: &&DeviceSpec| words_of(&device.name).first() == Some(&model);
-            let variants: Vec<&DeviceSpec> = self.devices.iter().filter(is_variant).collect();
+            let words = words_of(wanted);
+            let variants = |words: &[String]| -> Vec<&DeviceSpec> {
+                self.devices.iter().filter(|device| has_words(&device.name, words)).collect()
+            };
+            let variants = match variants(&[words.concat()]) {
+                found if found.is_empty() => variants(&words),
+                found => found,
+            };
             if variants.is_empty() { Err(unknown) } else { Ok(variants) }
         })
     }
@@ -181,16 +187,32 @@ fn words_of(name: &str) -> Vec<String> {
 }
 
 /// Whether a name contains letters whose match does not start or end within a number: `3080`
-/// matches `RTX3080-10GB`, `80` does not.
+/// matches `RTX3080-10GB`, `80` does not match `RTX3080`.
 fn has_part(name: &str, letters: &str) -> bool {
-    let name = words_of(name).concat();
+    let words = words_of(name);
+    let starts: Vec<usize> = words
+        .iter()
+        .scan(0, |at, word| {
+            let start = *at;
+            *at += word.len();
+            Some(start)
+        })
+        .collect();
+    let name = words.concat();
     let digit_at = |index: usize| name.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
-    name.match_indices(letters).any(|(start, part)| {
-        let end = start + part.len();
-        let cut_before = start > 0 && digit_at(start - 1) && digit_at(start);
-        let cut_after = digit_at(end - 1) && digit_at(end);
-        !cut_before && !cut_after
-    })
+    let cuts_number =
+        |at: usize| at > 0 && !starts.contains(&at) && digit_at(at - 1) && digit_at(at);
+    name.match_indices(letters)
+        .any(|(start, part)| !cuts_number(start) && !cuts_number(start + part.len()))
+}
+
+/// Whether a name has these words or their parts in this order, the first one as its model: `a100
+/// 80gb` matches `A100-SXM4-80GB`.
+fn has_words(name: &str, wanted: &[String]) -> bool {
+    let words = words_of(name);
+    let Some((model, rest)) = wanted.split_first() else { return false };
+    let mut words = words.iter();
+    words.next() == Some(model) && rest.iter().all(|part| words.any(|word| has_part(word, part)))
 }
 
 #[derive(Deserialize)]
@@ -287,6 +309,8 @@ mod tests {
         assert_eq!(chosen("h200"), Ok("H200-SXM5-141GB"));
         assert_eq!(chosen("A10"), Ok("A10"));
         assert_eq!(chosen("GeForce RTX 3080"), Ok("RTX3080-10GB"));
+        assert_eq!(chosen("3080"), Ok("RTX3080-10GB"));
+        assert_eq!(chosen("H100-SXM5"), Ok("H100-SXM5-80GB"));
         let several = chosen("a100").unwrap_err();
         assert!(several.nearest.iter().filter(|name| name.starts_with("A100")).count() >= 4);
         assert!(chosen("80").is_err());
@@ -301,6 +325,11 @@ mod tests {
         assert_eq!(chosen("H200"), Ok(1));
         assert_eq!(chosen("h100"), Ok(3));
         assert_eq!(chosen("NVIDIA V100"), Ok(4));
+        // Words that several variants have, in their order.
+        assert_eq!(chosen("A100-SXM4"), Ok(2));
+        assert_eq!(chosen("a100 80gb"), Ok(2));
+        assert_eq!(chosen("V100-SXM"), Ok(2));
+        assert!(chosen("A100 96GB").is_err());
         for wanted in ["80", "", "H", "RTX"] {
             assert!(chosen(wanted).is_err(), "{wanted}");
         }
