@@ -24,7 +24,7 @@ const MAIN_LINE_MIN: f64 = 0.3;
 const EARLIER_MIN_SHARE: f64 = 0.05;
 
 /// What the savings mean.
-pub const SAVINGS_NOTE: &str = "upper bounds on savings, one cause at a time; savings overlap";
+pub const SAVINGS_NOTE: &str = "the most that removing only this cause could save; savings overlap";
 
 /// The label of a cause.
 pub fn label(cause: Cause, on_gpu: bool) -> &'static str {

@@ -95,8 +95,8 @@ impl Summary<'_> {
         let profile = self.profile;
         if let Some(found) = &profile.bottleneck {
             let scope =
-                if profile.iteration.slow.is_some() { "; of a typical iteration" } else { "" };
-            self.section("Bottleneck", &format!("{}{scope}", bottleneck::SAVINGS_NOTE));
+                if profile.iteration.slow.is_some() { "in a typical iteration, " } else { "" };
+            self.section("Bottleneck", &format!("{scope}{}", bottleneck::SAVINGS_NOTE));
             self.line(&format!("  {}", bottleneck::verdict(found, profile)));
             for saving in bottleneck::shown_savings(found) {
                 let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
