@@ -221,6 +221,14 @@ fn a_program_on_a_cpu() {
     assert_eq!(prediction["from"], Value::Null);
     assert!(prediction["samples_per_epoch"].as_u64().is_some(), "{prediction}");
     assert!(rows(&result).iter().all(|row| row["fits"] == true));
+    // Several GPUs have a higher throughput than one, but less than in proportion.
+    let machines = prediction["machines"].as_array().expect("machines");
+    let rate = |gpus: u64| {
+        let is_it = |one: &&Value| one["name"] == "T4" && one["gpus"] == gpus;
+        let machine = machines.iter().find(is_it).expect("a machine with T4");
+        machine["samples_per_second"]["value"].as_f64().expect("a number")
+    };
+    assert!(rate(1) < rate(8) && rate(8) < rate(1) * 8.0, "{prediction}");
 }
 
 /// A small model is overhead-bound on every GPU, which is reported above the table.
@@ -272,7 +280,10 @@ fn the_batch_size_that_each_gpu_needs() {
     let result = result
         .stderr_contains("Using the profile")
         .stdout_contains("Batch size that keeps each GPU busy");
-    result.stdout_contains("Cheapest: T4 with batch size");
+    result
+        .stdout_contains("Cheapest: T4 with batch size")
+        .stdout_contains("One GPU or several in a machine")
+        .stdout_contains("8 x T4");
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod hover;
 mod iteration_times;
 pub mod json;
 pub mod lenses;
+pub mod machines;
 pub mod network;
 pub mod out_of_memory;
 mod page;

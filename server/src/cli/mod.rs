@@ -212,7 +212,7 @@ struct PredictArgs {
     /// GPU names, or files that each describe a GPU; `all` for all known GPUs.
     #[arg(long, value_name = "NAME", num_args = 1.., default_value = "all")]
     gpu: Vec<String>,
-    /// Only GPUs that cost at most this many US dollars per hour. GPUs without a price are left out.
+    /// Only GPUs and machines of several that cost at most this many US dollars per hour. GPUs without a price are left out.
     #[arg(long, value_name = "USD", value_parser = max_price)]
     max_price: Option<f64>,
     /// Batch sizes to predict for; by default, the program's own.

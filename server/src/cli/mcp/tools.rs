@@ -299,7 +299,7 @@ impl Tools {
             let recording = latest.profiled.recording.as_deref();
             let recording =
                 recording.ok_or_else(|| Failure::failed("the run left no recording", ""))?;
-            let mut predicted = predict::of_recording(recording, &table)?;
+            let mut predicted = predict::of_recording(recording, &table)?.comparison;
             if let Some(chosen) = &chosen {
                 predicted.rows.retain(|row| row.here || chosen.contains(&row.device.name));
             }
