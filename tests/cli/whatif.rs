@@ -203,13 +203,19 @@ fn tuning_leaves_the_script_unchanged() {
     sandbox.write("train.py", script);
     let mut command = sandbox.ridgeline();
     command.args(["tune", "train.py", "--device", "cpu", "--at-most", "1"]);
-    command.args(["--patch", "tuned.patch", "--python"]).arg(python);
+    command.args(["--patch", "tuned.patch", "--json", "tuned.json", "--python"]).arg(python);
     let result = run_to_end(&mut command).exits_with(0).stdout_contains("tried in turn");
     // Whether anything is kept depends on the machine.
     let is_kept = result.stdout.contains("kept, same loss within");
     assert_eq!(result.stdout.contains("All together: "), is_kept, "{}", result.stdout);
     let patch = std::fs::read_to_string(sandbox.project().join("tuned.patch"));
-    assert_eq!(patch.is_ok_and(|patch| patch.starts_with("--- a/train.py\n")), is_kept);
+    assert_eq!(patch.as_ref().is_ok_and(|patch| patch.starts_with("--- a/train.py\n")), is_kept);
+    let document = std::fs::read(sandbox.project().join("tuned.json")).expect("a document");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    schema::validate(&document, "tune");
+    assert_eq!(document["trials"].as_array().map(Vec::len), Some(1), "{document}");
+    assert_eq!(document["patch"].as_str(), patch.ok().as_deref(), "{document}");
+    assert_eq!(document["total"]["verdict"] == "kept", is_kept, "{document}");
     let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
     assert_eq!(after, script);
 }

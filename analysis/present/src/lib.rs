@@ -38,6 +38,7 @@ pub mod terminal;
 pub mod timeline;
 pub mod trace_summary;
 pub mod tuning;
+pub mod tuning_json;
 pub mod what_ifs;
 pub mod what_ifs_json;
 

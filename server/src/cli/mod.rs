@@ -281,6 +281,9 @@ struct TuneArgs {
     /// Write the changes as a patch to this file.
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
+    /// Write what was tried and kept as JSON to this file (`-` for standard output).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Write the changes to the program without asking.
     #[arg(long)]
     yes: bool,
@@ -499,7 +502,7 @@ fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
         Command::Profile(args) => vec![("--json", &args.json), ("--report", &args.report)],
         Command::Predict(args) => vec![("--json", &args.json)],
         Command::Whatif(args) => vec![("--json", &args.json)],
-        Command::Tune(args) => vec![("--patch", &args.patch)],
+        Command::Tune(args) => vec![("--json", &args.json), ("--patch", &args.patch)],
         Command::Compare(args) => vec![("--json", &args.json)],
         Command::Check(args) => {
             vec![("--output", &args.output), ("--write-baseline", &args.write_baseline)]

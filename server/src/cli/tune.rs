@@ -7,7 +7,7 @@ use ridgeline_analysis::optimize::numerics::Check;
 use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::optimize::tuning::{Measured, Trial, Verdict, candidates, compared};
 use ridgeline_analysis::present::patch::unified_diff;
-use ridgeline_analysis::present::tuning;
+use ridgeline_analysis::present::{tuning, tuning_json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -47,17 +47,29 @@ pub(super) fn run(args: &TuneArgs, terminal: &Terminal) -> Result<(), Failure> {
             tuner.tune(candidates.into_iter().map(|(kind, one)| (kind, one.speedup().value)));
         Ok::<_, Failure>((profiled, tuned.await?))
     })??;
-    terminal.print(&tuning::page(&tuned.trials, tuned.limit, tuned.total.as_ref()))?;
-    if tuned.files.is_empty() {
-        return Ok(());
-    }
     let patch: String =
         tuned.files.iter().map(|file| unified_diff(&file.edits(), &file.before)).collect();
-    terminal.print("\n")?;
-    apply::show(&patch, terminal)?;
+    let patch = Some(patch).filter(|patch| !patch.is_empty());
+    if let Some(file) = &args.json {
+        let (trials, total) = (&tuned.trials, tuned.total.as_ref());
+        let document = tuning_json::document(trials, tuned.limit, total, patch.as_deref());
+        output_file::write(&document, file)?;
+    }
+    let is_quiet = output_file::is_stdout(args.json.as_deref());
+    if !is_quiet {
+        terminal.print(&tuning::page(&tuned.trials, tuned.limit, tuned.total.as_ref()))?;
+    }
+    let Some(patch) = patch else { return Ok(()) };
+    if !is_quiet {
+        terminal.print("\n")?;
+        apply::show(&patch, terminal)?;
+    }
     tuned.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
     if let Some(file) = &args.patch {
         output_file::save(file, patch.as_bytes())?;
+    }
+    if is_quiet && !args.yes {
+        return Ok(());
     }
     apply::write_if_agreed(&profiled.real_root, &tuned.files, args.yes, terminal)
 }
