@@ -39,11 +39,20 @@ impl MachineEntry {
     }
 }
 
+/// What the machines assume.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange {
+    /// Bytes of gradients that the GPUs of a machine exchange in each iteration.
+    pub gradient_bytes: f64,
+    /// Whether GPUs are left out, because they would wait for data.
+    pub leaves_out_waiting: bool,
+}
+
 /// Formats the machines with the GPU models that the user named, or else with the cheapest and the fastest model.
 /// `max_price` is the budget in US dollars per hour. Empty if there are none.
 pub fn page(
     machines: &[Machine],
-    gradient_bytes: f64,
+    exchange: Exchange,
     max_price: Option<f64>,
     style: Style,
 ) -> String {
@@ -73,8 +82,13 @@ pub fn page(
     let note = format!(
         "Each GPU has the batch size of the row, so the total batch grows with their number. They exchange {} of \
          gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all \
-         of them.",
-        units::bytes(gradient_bytes)
+         of them.{}",
+        units::bytes(exchange.gradient_bytes),
+        if exchange.leaves_out_waiting {
+            " GPUs that would wait for data are left out."
+        } else {
+            ""
+        },
     );
     page += &style.faint(&note);
     page.push('\n');
@@ -194,6 +208,7 @@ mod tests {
     }
 
     const STYLE: Style = Style { color: false, width: 100 };
+    const EXCHANGE: Exchange = Exchange { gradient_bytes: 44.7e6, leaves_out_waiting: false };
 
     #[test]
     fn the_cheapest_and_the_fastest_model() {
@@ -207,7 +222,7 @@ mod tests {
             2 x H100-SXM5-80GB          64    ~2.1 ms     ~61000   ~1.90x    $5.00          ~$0.023
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them.
-        "#]].assert_eq(&page(&machines(), 44.7e6, None, STYLE));
+        "#]].assert_eq(&page(&machines(), EXCHANGE, None, STYLE));
     }
 
     #[test]
@@ -223,8 +238,8 @@ mod tests {
 
             Highest throughput for at most $1.00 per hour: 2 x V100-SXM2-16GB with batch size 64 each, ~23300 samples/s.
 
-            Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them.
-        "#]].assert_eq(&page(&machines(), 44.7e6, Some(1.0), STYLE));
+            Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them. GPUs that would wait for data are left out.
+        "#]].assert_eq(&page(&machines(), Exchange { leaves_out_waiting: true, ..EXCHANGE }, Some(1.0), STYLE));
     }
 
     #[test]
@@ -239,12 +254,12 @@ mod tests {
             2 x RTX4080          64    ~9.0 ms     ~14200   ~0.89x
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them.
-        "#]].assert_eq(&page(&machines, 44.7e6, None, STYLE));
+        "#]].assert_eq(&page(&machines, EXCHANGE, None, STYLE));
     }
 
     #[test]
     fn nothing_to_compare() {
-        assert_eq!(page(&[], 1.0, None, STYLE), "");
-        assert_eq!(page(&machines(), 1.0, Some(0.3), STYLE), "");
+        assert_eq!(page(&[], EXCHANGE, None, STYLE), "");
+        assert_eq!(page(&machines(), EXCHANGE, Some(0.3), STYLE), "");
     }
 }

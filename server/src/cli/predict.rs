@@ -13,7 +13,7 @@ use ridgeline_analysis::predict::device_comparison::{
     Comparison, ComparisonInput, compare, compare_with_host,
 };
 use ridgeline_analysis::predict::gpu_batches::GpuBatches;
-use ridgeline_analysis::present::machines::MachineEntry;
+use ridgeline_analysis::present::machines::{Exchange, MachineEntry};
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{self, devices};
@@ -76,8 +76,11 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
             table
                 + &match one.machines() {
                     Ok(machines) => {
-                        let bytes = one.gradient_bytes;
-                        present::machines::page(&machines, bytes, args.max_price, style)
+                        let exchange = Exchange {
+                            gradient_bytes: one.gradient_bytes,
+                            leaves_out_waiting: machines.leaves_out_waiting,
+                        };
+                        present::machines::page(&machines.all, exchange, args.max_price, style)
                     }
                     Err(NoMachines::WaitsForData) => present::machines::waits_for_data(style),
                     Err(NoMachines::NoExchange) => String::new(),
@@ -108,7 +111,7 @@ impl Prediction {
     }
 
     /// The iteration on machines with one GPU and with several, with the batch size that each GPU needs, if known.
-    fn machines(&self) -> Result<Vec<Machine>, NoMachines> {
+    fn machines(&self) -> Result<Machines, NoMachines> {
         let comparison = &self.comparison;
         let Some(own) = comparison.batch_size.filter(|_| self.gradient_bytes > 0.0) else {
             return Err(NoMachines::NoExchange);
@@ -133,6 +136,7 @@ impl Prediction {
                 .collect()
             }
         };
+        let candidates = alone.len();
         alone.retain(|one| {
             let data_ns = comparison.data_ns * one.batch_size as f64 / own as f64;
             data_ns < MAX_DATA_SHARE * one.time_ns.value
@@ -143,8 +147,16 @@ impl Prediction {
         let counts = || machines::COUNTS.into_iter();
         let all = alone.iter().flat_map(|one| counts().map(move |gpus| (one, gpus)));
         let all = all.filter_map(|(one, gpus)| machines::machine(one, self.gradient_bytes, gpus));
-        Ok(all.collect())
+        let all = all.collect();
+        Ok(Machines { all, leaves_out_waiting: alone.len() < candidates })
     }
+}
+
+/// Machines with one GPU and with several.
+struct Machines {
+    all: Vec<Machine>,
+    /// Whether GPUs are left out, because they would wait for data.
+    leaves_out_waiting: bool,
 }
 
 /// Why one GPU is not compared with several.
@@ -173,7 +185,7 @@ struct PredictionEntry {
 fn document(predictions: &[Prediction]) -> Document {
     let entry = |one: &Prediction| PredictionEntry {
         devices: Devices::of(&one.comparison, one.batches.as_ref()),
-        machines: one.machines().iter().flatten().map(MachineEntry::of).collect(),
+        machines: one.machines().iter().flat_map(|one| &one.all).map(MachineEntry::of).collect(),
     };
     Document { schema: 1, predictions: predictions.iter().map(entry).collect() }
 }
