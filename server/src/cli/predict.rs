@@ -110,45 +110,36 @@ impl Prediction {
         Prediction { gradient_bytes, ..self }
     }
 
-    /// The iteration on machines with one GPU and with several, with the batch size that each GPU needs, if known.
+    /// The iteration on machines with one GPU and with several: with the batch size that each GPU needs, unless all would
+    /// wait for data with it, otherwise with the program's own.
     fn machines(&self) -> Result<Machines, NoMachines> {
         let comparison = &self.comparison;
         let Some(own) = comparison.batch_size.filter(|_| self.gradient_bytes > 0.0) else {
             return Err(NoMachines::NoExchange);
         };
-        let mut alone: Vec<OneGpu<'_>> = match &self.batches {
-            Some(batches) => batches
-                .rows
-                .iter()
-                .map(|row| OneGpu {
-                    device: &row.device,
-                    batch_size: row.batch_size,
-                    time_ns: row.time_ns,
-                })
-                .collect(),
-            None => {
-                let rows = comparison.rows.iter().filter(|row| row.fits() != Some(false));
-                rows.map(|row| OneGpu {
-                    device: &row.device,
-                    batch_size: own,
-                    time_ns: row.time_ns,
-                })
-                .collect()
-            }
-        };
-        let candidates = alone.len();
-        alone.retain(|one| {
-            let data_ns = comparison.data_ns * one.batch_size as f64 / own as f64;
-            data_ns < MAX_DATA_SHARE * one.time_ns.value
+        let needed = self.batches.iter().flat_map(|batches| &batches.rows).map(|row| OneGpu {
+            device: &row.device,
+            batch_size: row.batch_size,
+            time_ns: row.time_ns,
         });
-        if alone.is_empty() {
-            return Err(NoMachines::WaitsForData);
-        }
+        let fitting = comparison.rows.iter().filter(|row| row.fits() != Some(false));
+        let fitting = fitting.map(|row| OneGpu {
+            device: &row.device,
+            batch_size: own,
+            time_ns: row.time_ns,
+        });
+        let candidates: [Vec<OneGpu<'_>>; 2] = [needed.collect(), fitting.collect()];
+        let waits = |one: &OneGpu<'_>| {
+            let data_ns = comparison.data_ns * one.batch_size as f64 / own as f64;
+            data_ns >= MAX_DATA_SHARE * one.time_ns.value
+        };
+        let alone = candidates.iter().find(|all| !all.iter().all(waits));
+        let alone = alone.ok_or(NoMachines::WaitsForData)?;
         let counts = || machines::COUNTS.into_iter();
-        let all = alone.iter().flat_map(|one| counts().map(move |gpus| (one, gpus)));
+        let all = alone.iter().filter(|one| !waits(one));
+        let all = all.flat_map(|one| counts().map(move |gpus| (one, gpus)));
         let all = all.filter_map(|(one, gpus)| machines::machine(one, self.gradient_bytes, gpus));
-        let all = all.collect();
-        Ok(Machines { all, leaves_out_waiting: alone.len() < candidates })
+        Ok(Machines { all: all.collect(), leaves_out_waiting: alone.iter().any(waits) })
     }
 }
 
