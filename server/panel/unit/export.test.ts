@@ -71,6 +71,15 @@ describe("the Perfetto trace", () => {
     }
   });
 
+  it("has an arrow from each launch to its kernel", () => {
+    const launched = Array.from(timeline.launch, (launch, span) => ({ launch, span })).filter(({ launch }) => launch >= 0);
+    expect(launched.length).toBeGreaterThan(0);
+    const ends = (ph: string) => events(ph).map(({ id, ts }) => [id, ts]);
+    expect(ends("s")).toEqual(launched.map(({ launch, span }) => [span, timeline.start[launch]! / 1000]));
+    expect(ends("f")).toEqual(launched.map(({ span }) => [span, timeline.start[span]! / 1000]));
+    for (const { id, tid } of events("s")) expect(events("f").find((end) => end.id === id)!.tid).not.toBe(tid);
+  });
+
   it("has memory as a counter", () => {
     expect(events("C").map(({ ts, args }) => [ts, args])).toEqual([[0, { bytes: 1 }], [0.005, { bytes: 2 }]]);
   });

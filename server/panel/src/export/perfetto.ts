@@ -23,7 +23,9 @@ export function perfettoTrace({ timeline, memory, name, placeName }: TraceSource
     events.push({ ...thread, name: "thread_name", args: { name: track.name } });
     events.push({ ...thread, name: "thread_sort_index", args: { sort_index: index } });
   });
-  for (let span = 0; span < timeline.size; span += 1) events.push(spanEvent(timeline, span, placeName));
+  for (let span = 0; span < timeline.size; span += 1) {
+    events.push(spanEvent(timeline, span, placeName), ...launchEvents(timeline, span));
+  }
   for (const [atNs, bytes] of memory?.curve ?? []) {
     events.push({ ph: "C", pid: PROCESS, name: "allocated memory", ts: atNs / 1000, args: { bytes } });
   }
@@ -35,6 +37,25 @@ export function perfettoTrace({ timeline, memory, name, placeName }: TraceSource
   });
 }
 
+/** The arrow from the call that launched a span on the GPU to the span; the two ends refer to the spans that run then. */
+function launchEvents(timeline: Timeline, span: number): unknown[] {
+  const launch = timeline.launch[span]!;
+  if (launch < 0) return [];
+  const end = (of: number): object => ({
+    pid: PROCESS,
+    tid: threadOf(timeline, of),
+    id: span,
+    name: "launch",
+    cat: "launch",
+    ts: timeline.start[of]! / 1000,
+  });
+  return [{ ...end(launch), ph: "s" }, { ...end(span), ph: "f", bp: "e" }];
+}
+
+function threadOf(timeline: Timeline, span: number): number {
+  return timeline.rows[rowOf(timeline, span)]!.track + 1;
+}
+
 function spanEvent(timeline: Timeline, span: number, placeName: (place: Place) => string): unknown {
   const start = timeline.start[span]!;
   const place = placeOf(timeline, span);
@@ -42,7 +63,7 @@ function spanEvent(timeline: Timeline, span: number, placeName: (place: Place) =
   return {
     ph: "X",
     pid: PROCESS,
-    tid: timeline.rows[rowOf(timeline, span)]!.track + 1,
+    tid: threadOf(timeline, span),
     name: timeline.names[timeline.name[span]!] ?? "(no name)",
     cat: phase,
     ts: start / 1000,
