@@ -3,10 +3,11 @@
 import type { Place } from "./document";
 
 const DEBOUNCE_MS = 60;
-/** A busy server refuses requests for a moment. */
+/** A busy server refuses requests for a moment, or on a loaded machine for seconds: each wait is twice as long as before. */
 const RETRY_MS = 250;
-/** A server that keeps refusing is not asked until the next measurement. */
-const MAX_FAILURES = 8;
+const MAX_RETRY_MS = 4_000;
+/** A server that keeps refusing, for about a minute, is not asked until the next measurement. */
+const MAX_FAILURES = 18;
 
 export class Highlighter {
   #shown: Place | null = null;
@@ -14,6 +15,8 @@ export class Highlighter {
   #timer = 0;
   #sending = false;
   #failures = 0;
+  /** Ends the wait after a refusal. */
+  #wake = (): void => undefined;
 
   /** `send` resolves to whether the editor shows the highlight. */
   constructor(private readonly send: (place: Place | null) => Promise<boolean>) {}
@@ -29,6 +32,7 @@ export class Highlighter {
   /** Tries again what was refused. The server refuses lines of a measurement that is no longer the newest one. */
   retry(): void {
     this.#failures = 0;
+    this.#wake();
     void this.#update();
   }
 
@@ -42,11 +46,22 @@ export class Highlighter {
         this.#shown = place;
         this.#failures = 0;
       } else {
-        this.#failures += 1;
-        await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+        await this.#wait(Math.min(RETRY_MS * 2 ** this.#failures, MAX_RETRY_MS));
       }
     }
     this.#sending = false;
+  }
+
+  /** Waits after a refusal, unless something else is wanted meanwhile. */
+  async #wait(milliseconds: number): Promise<void> {
+    this.#failures += 1;
+    await new Promise<void>((resolve) => {
+      const timer = window.setTimeout(resolve, milliseconds);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
   }
 }
 

@@ -44,11 +44,22 @@ test("asks a busy server again, for a while", async () => {
   const highlighter = new Highlighter(send);
   highlighter.mark(place(1));
   await vi.runAllTimersAsync();
-  expect(send).toHaveBeenCalledTimes(8);
+  expect(send).toHaveBeenCalledTimes(18);
   send.mockResolvedValue(true);
   highlighter.mark(place(1));
   await vi.runAllTimersAsync();
-  expect(send).toHaveBeenCalledTimes(9);
+  expect(send).toHaveBeenCalledTimes(19);
+});
+
+test("sends another line at once while the server refuses", async () => {
+  const send = vi.fn((wanted: { line: number } | null) => Promise.resolve(wanted?.line === 2));
+  const highlighter = new Highlighter(send);
+  highlighter.mark(place(1));
+  await vi.advanceTimersByTimeAsync(20_000);
+  send.mockClear();
+  highlighter.mark(place(2));
+  await vi.advanceTimersByTimeAsync(100);
+  expect(send.mock.calls).toEqual([[place(2)]]);
 });
 
 test("tries again what was refused when there is a newer measurement", async () => {
