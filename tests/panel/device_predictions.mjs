@@ -35,7 +35,22 @@ const batch = (milliseconds, hourly, gigabytes) => {
   };
 };
 
-export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null, batches = false } = {}) {
+/** GPUs of one model in a machine; each exchange costs a tenth of the iteration. */
+const machine = (name, milliseconds, hourly, gpus) => {
+  const time = milliseconds * (gpus === 1 ? 1 : 1.1);
+  const rate = (1e3 / time) * 32 * gpus;
+  return {
+    name,
+    gpus,
+    batch_size: 32,
+    time_ns: range(time * 1e6, 1.3),
+    samples_per_second: range(rate, 1.3),
+    usd_per_hour: hourly * gpus,
+    usd_per_million_samples: range(((hourly * gpus) / 3600 / rate) * 1e6, 1.3),
+  };
+};
+
+export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null, batches = false, machines = false } = {}) {
   const rows = GPUS.map(([name, milliseconds, hourly, gigabytes]) => {
     const factor = name === here ? 1.02 : 1.25;
     const time = range(milliseconds * 1e6, factor);
@@ -64,6 +79,12 @@ export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null, 
     batch_size: 32,
     samples_per_epoch: epoch,
     rows,
+    machines: machines
+      ? ["RTX5090", "B200-SXM6-180GB"].flatMap((name) => {
+          const [, milliseconds, hourly] = GPUS.find(([other]) => other === name);
+          return [1, 2, 4, 8].map((gpus) => machine(name, milliseconds, hourly, gpus));
+        })
+      : [],
     notes: ["The GPU is busy for 48% of the iteration. The rest waits for this machine's host."],
   };
 }

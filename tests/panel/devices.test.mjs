@@ -69,10 +69,23 @@ describe("other GPUs", { skip: found.reason }, () => {
       await page.locator("#predictions").screenshot({ path: join(await screenshotFolder(), "panel-gpu-batches.png") });
     }));
 
-  test("hide the batch sizes until they are known", () =>
+  test("compare one GPU with several in a machine", () =>
+    withPanel(browser, documents(devicePredictions({ machines: true })), async (page) => {
+      const table = page.getByRole("table", { name: "One GPU or several in a machine" });
+      const rows = await table.locator("tbody tr").allInnerTexts();
+      assert.equal(rows.length, 8);
+      assert.match(rows[0], /^1 × RTX5090\s+32\s+~96 ms\s+~333\s+\$0\.89\s+~\$0\.74$/);
+      assert.match(rows[3], /^8 × RTX5090\s+32\s+~106 ms\s+~2424\s+~7\.27×\s+\$7\.12\s+~\$0\.82$/);
+      if (!noAxe) await checkAccessibility(page);
+      await checkNoSidewaysScroll(page);
+      await page.locator("#predictions").screenshot({ path: join(await screenshotFolder(), "panel-machines.png") });
+    }));
+
+  test("hide the machines and the batch sizes until they are known", () =>
     withPanel(browser, documents(), async (page) => {
       await page.getByRole("table", { name: "Predictions for other GPUs" }).waitFor();
       assert.equal(await page.getByRole("table", { name: "Batch size that keeps each GPU busy" }).count(), 0);
+      assert.equal(await page.getByRole("table", { name: "One GPU or several in a machine" }).count(), 0);
     }));
 
   test("keep their order when a new document arrives", () =>

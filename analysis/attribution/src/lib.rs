@@ -21,6 +21,7 @@ mod exchange;
 mod expressions;
 #[cfg(test)]
 mod fixture;
+mod gradients;
 mod graph_entries;
 mod host_overhead;
 mod join;

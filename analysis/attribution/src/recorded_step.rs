@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::correlate;
 use super::device::{self, Busy};
 use super::steps::Steps;
+use crate::gradients;
 use crate::metrics::activity::is_communication;
 use ridgeline_operators::matmul_kernel::matmul_type;
 use ridgeline_operators::op_cost::{self, Family};
@@ -63,6 +64,12 @@ pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
     }
     if !trace.activities.is_empty() {
         add_gpu(&mut step, trace, window, &operators);
+    }
+    let is_distributed = manifest.is_some_and(|manifest| manifest.observed.distributed.is_some())
+        || step.activities.iter().any(|work| work.kind == WorkKind::Communication);
+    if !is_distributed {
+        let gradients = gradients::accumulated(trace, window);
+        step.gradient_bytes = gradients.iter().map(|gradient| gradient.bytes).sum();
     }
     step
 }

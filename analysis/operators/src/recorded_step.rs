@@ -25,6 +25,9 @@ pub struct RecordedStep {
     pub samples_per_epoch: Option<u64>,
     /// Peak device memory in bytes.
     pub peak_bytes: Option<u64>,
+    /// Bytes of gradients that data-parallel training on several GPUs would exchange. 0 if the iteration accumulates
+    /// none, or if it is distributed already.
+    pub gradient_bytes: f64,
     /// Energy of an iteration in joules, if measured.
     pub joules: Option<f64>,
     /// The distinct operators.

@@ -36,6 +36,8 @@ pub struct Comparison {
     pub data_ns: f64,
     /// Peak memory in bytes, if one of the GPUs ran the iteration.
     pub measured_peak_bytes: Option<u64>,
+    /// See [`RecordedStep::gradient_bytes`]. 0 if unknown.
+    pub gradient_bytes: f64,
     /// Fastest first.
     pub rows: Vec<Row>,
     /// The basis of the host time.
@@ -307,6 +309,7 @@ pub fn compare_with_host(
         samples_per_epoch: facts.samples_per_epoch,
         data_ns: facts.data_ns,
         measured_peak_bytes: facts.peak_bytes.filter(|_| from.is_some()),
+        gradient_bytes: facts.gradient_bytes,
         rows,
         host,
         notes,
@@ -407,6 +410,7 @@ struct Facts {
     batch_size: Option<u64>,
     samples_per_epoch: Option<u64>,
     peak_bytes: Option<u64>,
+    gradient_bytes: f64,
     data_ns: f64,
     joules: Option<f64>,
 }
@@ -418,6 +422,7 @@ impl Facts {
             batch_size: step.batch_size,
             samples_per_epoch: step.samples_per_epoch,
             peak_bytes: step.peak_bytes,
+            gradient_bytes: step.gradient_bytes,
             data_ns: step.data_ns,
             joules: step.joules,
         }
@@ -429,6 +434,7 @@ impl Facts {
             batch_size: list.batch.as_ref().and_then(|batch| batch.size),
             samples_per_epoch: None,
             peak_bytes: list.memory.as_ref().map(|memory| memory.peak_bytes),
+            gradient_bytes: 0.0,
             data_ns: 0.0,
             joules: None,
         }

@@ -227,6 +227,7 @@ mod tests {
             samples_per_epoch: None,
             data_ns: 0.0,
             measured_peak_bytes: None,
+            gradient_bytes: 0.0,
             rows: batches().rows.iter().map(|batch| row(&batch.device)).collect(),
             host: Host::Measured { busy: 0.4 },
             notes: Vec::new(),

@@ -1,4 +1,4 @@
-//! One GPU or several: machines with GPUs of one model, as a table for the terminal.
+//! One GPU or several: machines with GPUs of one model, as a table for the terminal and as entries of documents.
 
 use serde::Serialize;
 
@@ -7,13 +7,38 @@ use super::terminal::Style;
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
 use ridgeline_operators::range::Range;
-use ridgeline_optimize::distributed::machines::Machine;
+use ridgeline_optimize::distributed::machines::{
+    Machine, Machines, NoMachines, OneGpu, one_or_several,
+};
+use ridgeline_predict::device_comparison::Comparison;
+use ridgeline_predict::gpu_batches::GpuBatches;
 
 /// The GPU models listed if the user did not name fewer: the cheapest and the fastest.
 const MAX_NAMED: usize = 3;
 
-/// An entry of `machines` in the document of `ridgeline predict --json`.
-#[derive(Clone, Debug, Serialize)]
+/// The iteration on machines with one GPU and with several: with the batch size that each GPU needs, unless all would wait
+/// for data with it, otherwise with the program's own.
+///
+/// # Errors
+/// Why they are not compared.
+pub(super) fn machines(
+    comparison: &Comparison,
+    batches: Option<&GpuBatches>,
+) -> Result<Machines, NoMachines> {
+    let own = comparison.batch_size.filter(|own| *own > 0).ok_or(NoMachines::NoExchange)?;
+    let one = |device, batch_size: u64, time_ns| {
+        let data_ns = comparison.data_ns * batch_size as f64 / own as f64;
+        OneGpu { device, batch_size, time_ns, data_ns }
+    };
+    let needed = batches.into_iter().flat_map(|batches| &batches.rows);
+    let needed = needed.map(|row| one(&row.device, row.batch_size, row.time_ns));
+    let fitting = comparison.rows.iter().filter(|row| row.fits() != Some(false));
+    let fitting = fitting.map(|row| one(&row.device, own, row.time_ns));
+    one_or_several(&[needed.collect(), fitting.collect()], comparison.gradient_bytes)
+}
+
+/// An entry of `machines` in a document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineEntry {
     name: String,
     gpus: u32,
@@ -39,30 +64,28 @@ impl MachineEntry {
     }
 }
 
-/// What the machines assume.
-#[derive(Clone, Copy, Debug)]
-pub struct Exchange {
-    /// Bytes of gradients that the GPUs of a machine exchange in each iteration.
-    pub gradient_bytes: f64,
-    /// Whether GPUs are left out, because they would wait for data.
-    pub leaves_out_waiting: bool,
+/// Formats the comparison of one GPU with several, to follow that of the GPUs. Empty if there is none.
+pub fn section(
+    comparison: &Comparison,
+    batches: Option<&GpuBatches>,
+    max_price: Option<f64>,
+    style: Style,
+) -> String {
+    match machines(comparison, batches) {
+        Ok(machines) => page(&machines, max_price, style),
+        Err(NoMachines::WaitsForData) => waits_for_data(style),
+        Err(NoMachines::NoExchange) => String::new(),
+    }
 }
 
 /// Formats the machines with the GPU models that the user named, or else with the cheapest and the fastest model.
 /// `max_price` is the budget in US dollars per hour. Empty if there are none.
-pub fn page(
-    machines: &[Machine],
-    exchange: Exchange,
-    max_price: Option<f64>,
-    style: Style,
-) -> String {
+fn page(machines: &Machines, max_price: Option<f64>, style: Style) -> String {
     let is_affordable = |machine: &&Machine| {
         max_price.is_none_or(|max| machine.usd_per_hour.is_some_and(|usd| usd <= max))
     };
-    let affordable: Vec<&Machine> = machines.iter().filter(is_affordable).collect();
-    let models = shown_models(&affordable);
-    let is_shown = |machine: &&&Machine| models.contains(&machine.device.name.as_str());
-    let shown: Vec<&Machine> = affordable.iter().filter(is_shown).copied().collect();
+    let affordable: Vec<&Machine> = machines.all.iter().filter(is_affordable).collect();
+    let shown = shown(&affordable);
     if !shown.iter().any(|machine| machine.gpus > 1) {
         return String::new();
     }
@@ -83,8 +106,8 @@ pub fn page(
         "Each GPU has the batch size of the row, so the total batch grows with their number. They exchange {} of \
          gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all \
          of them.{}",
-        units::bytes(exchange.gradient_bytes),
-        if exchange.leaves_out_waiting {
+        units::bytes(machines.gradient_bytes),
+        if machines.leaves_out_waiting {
             " GPUs that would wait for data are left out."
         } else {
             ""
@@ -96,10 +119,17 @@ pub fn page(
 }
 
 /// A note in place of the machines.
-pub fn waits_for_data(style: Style) -> String {
+fn waits_for_data(style: Style) -> String {
     let note = "Several GPUs are not compared, because the iteration waits for data: all GPUs of a machine share the CPU \
                 that loads it.";
     format!("{}\n", style.faint(note))
+}
+
+/// The machines of the models that are shown.
+pub(super) fn shown<'a>(machines: &[&'a Machine]) -> Vec<&'a Machine> {
+    let models = shown_models(machines);
+    let is_shown = |machine: &&&Machine| models.contains(&machine.device.name.as_str());
+    machines.iter().filter(is_shown).copied().collect()
 }
 
 /// The models of the machines if they are few, else the cheapest and the fastest one with a price.
@@ -178,7 +208,7 @@ mod tests {
     use ridgeline_devices::device_table::DeviceTable;
 
     /// Fixed values, so that changes of the prediction model do not change the expected output.
-    fn machines() -> Vec<Machine> {
+    fn machines() -> Machines {
         let device = |name: &str| -> DeviceSpec {
             DeviceTable::shipped().find(name).expect("known").clone()
         };
@@ -195,7 +225,7 @@ mod tests {
                 usd_per_million_samples: usd.map(|usd| time_ns.times(usd / 3.6e12 / samples * 1e6)),
             }
         };
-        vec![
+        let all = vec![
             machine("T4", 1, 9.0, Some(0.2)),
             machine("T4", 2, 12.0, Some(0.4)),
             machine("V100-SXM2-16GB", 1, 5.0, Some(0.5)),
@@ -204,11 +234,11 @@ mod tests {
             machine("RTX4080", 2, 9.0, None),
             machine("H100-SXM5-80GB", 1, 2.0, Some(2.5)),
             machine("H100-SXM5-80GB", 2, 2.1, Some(5.0)),
-        ]
+        ];
+        Machines { all, gradient_bytes: 44.7e6, leaves_out_waiting: false }
     }
 
     const STYLE: Style = Style { color: false, width: 100 };
-    const EXCHANGE: Exchange = Exchange { gradient_bytes: 44.7e6, leaves_out_waiting: false };
 
     #[test]
     fn the_cheapest_and_the_fastest_model() {
@@ -222,7 +252,7 @@ mod tests {
             2 x H100-SXM5-80GB          64    ~2.1 ms     ~61000   ~1.90x    $5.00          ~$0.023
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them.
-        "#]].assert_eq(&page(&machines(), EXCHANGE, None, STYLE));
+        "#]].assert_eq(&page(&machines(), None, STYLE));
     }
 
     #[test]
@@ -239,13 +269,13 @@ mod tests {
             Highest throughput for at most $1.00 per hour: 2 x V100-SXM2-16GB with batch size 64 each, ~23300 samples/s.
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them. GPUs that would wait for data are left out.
-        "#]].assert_eq(&page(&machines(), Exchange { leaves_out_waiting: true, ..EXCHANGE }, Some(1.0), STYLE));
+        "#]].assert_eq(&page(&Machines { leaves_out_waiting: true, ..machines() }, Some(1.0), STYLE));
     }
 
     #[test]
     fn models_without_a_price() {
         let mut machines = machines();
-        machines.retain(|machine| machine.usd_per_hour.is_none());
+        machines.all.retain(|machine| machine.usd_per_hour.is_none());
         expect![[r#"
 
             One GPU or several in a machine, with data parallelism
@@ -254,12 +284,12 @@ mod tests {
             2 x RTX4080          64    ~9.0 ms     ~14200   ~0.89x
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them.
-        "#]].assert_eq(&page(&machines, EXCHANGE, None, STYLE));
+        "#]].assert_eq(&page(&machines, None, STYLE));
     }
 
     #[test]
     fn nothing_to_compare() {
-        assert_eq!(page(&[], EXCHANGE, None, STYLE), "");
-        assert_eq!(page(&machines(), EXCHANGE, Some(0.3), STYLE), "");
+        assert_eq!(page(&Machines { all: Vec::new(), ..machines() }, None, STYLE), "");
+        assert_eq!(page(&machines(), Some(0.3), STYLE), "");
     }
 }

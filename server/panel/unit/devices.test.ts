@@ -31,6 +31,14 @@ describe("the devices of a document", () => {
     }
   });
 
+  test("come with machines that can be read", () => {
+    const machine = { name: "A", gpus: 2, batch_size: 8, time_ns: range(5), samples_per_second: range(3), usd_per_hour: null };
+    const broken = [{ ...machine, gpus: 0 }, { ...machine, name: "" }, { ...machine, time_ns: null }, { ...machine, batch_size: "8" }, 3];
+    const read = readDevices({ rows: [row("A", 5, 1)], machines: [machine, ...broken] })!;
+    expect(read.machines.map(({ name, gpus, usdPerHour, usdPerMillionSamples }) => [name, gpus, usdPerHour, usdPerMillionSamples])).toEqual([["A", 2, null, null]]);
+    expect(devices(row("A", 5, 1)).machines).toEqual([]);
+  });
+
   test("have ranges that always contain their value", () => {
     const { rows } = devices({ name: "A", time_ns: { low: 9, value: 5, high: Infinity } });
     expect(rows[0]!.timeNs).toEqual({ low: 5, value: 5, high: 5 });

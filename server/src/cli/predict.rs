@@ -7,16 +7,14 @@ use ridgeline_analysis::base::units::percent;
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::op_list::OpList;
-use ridgeline_analysis::operators::recorded_step::{GpuWork, RecordedStep, WorkKind};
-use ridgeline_analysis::optimize::distributed::machines::{self, Machine, OneGpu};
+use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
     Comparison, ComparisonInput, compare, compare_with_host,
 };
 use ridgeline_analysis::predict::gpu_batches::GpuBatches;
-use ridgeline_analysis::present::machines::{Exchange, MachineEntry};
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
-use ridgeline_analysis::present::{self, devices};
+use ridgeline_analysis::present::{self, devices, machines};
 use ridgeline_gpu::devices as devices_here;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -31,9 +29,6 @@ use crate::{known_devices, measured_rates};
 /// A recording with a larger share of its time in operators of unknown cost is not predicted for
 /// GPUs.
 const MAX_UNKNOWN_SHARE: f64 = 0.2;
-/// With a larger share of the iteration in waiting for data, several GPUs in a machine are not predicted, because they
-/// share the CPU that loads it.
-const MAX_DATA_SHARE: f64 = 0.2;
 /// The name that selects all known GPUs.
 const ALL: &str = "all";
 
@@ -73,18 +68,8 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
                 Some(batches) => present::gpu_batches::page(&one.comparison, batches, style),
                 None => devices::table(&one.comparison, style),
             };
-            table
-                + &match one.machines() {
-                    Ok(machines) => {
-                        let exchange = Exchange {
-                            gradient_bytes: one.gradient_bytes,
-                            leaves_out_waiting: machines.leaves_out_waiting,
-                        };
-                        present::machines::page(&machines.all, exchange, args.max_price, style)
-                    }
-                    Err(NoMachines::WaitsForData) => present::machines::waits_for_data(style),
-                    Err(NoMachines::NoExchange) => String::new(),
-                }
+            let batches = one.batches.as_ref();
+            table + &machines::section(&one.comparison, batches, args.max_price, style)
         })
         .collect();
     terminal.print(&tables.join("\n"))
@@ -95,90 +80,28 @@ struct Prediction {
     comparison: Comparison,
     /// The batch size that each GPU needs, if it was predicted.
     batches: Option<GpuBatches>,
-    /// Bytes of gradients that several GPUs would exchange in each iteration. 0 if none, or if unknown.
-    gradient_bytes: f64,
 }
 
 impl Prediction {
     /// Keeps only the chosen GPUs, and the one that ran.
     fn new(mut comparison: Comparison, is_chosen: &dyn Fn(&DeviceSpec) -> bool) -> Prediction {
         comparison.rows.retain(|row| row.here || is_chosen(&row.device));
-        Prediction { comparison, batches: None, gradient_bytes: 0.0 }
+        Prediction { comparison, batches: None }
     }
-
-    fn with(self, gradient_bytes: f64) -> Prediction {
-        Prediction { gradient_bytes, ..self }
-    }
-
-    /// The iteration on machines with one GPU and with several: with the batch size that each GPU needs, unless all would
-    /// wait for data with it, otherwise with the program's own.
-    fn machines(&self) -> Result<Machines, NoMachines> {
-        let comparison = &self.comparison;
-        let Some(own) = comparison.batch_size.filter(|_| self.gradient_bytes > 0.0) else {
-            return Err(NoMachines::NoExchange);
-        };
-        let needed = self.batches.iter().flat_map(|batches| &batches.rows).map(|row| OneGpu {
-            device: &row.device,
-            batch_size: row.batch_size,
-            time_ns: row.time_ns,
-        });
-        let fitting = comparison.rows.iter().filter(|row| row.fits() != Some(false));
-        let fitting = fitting.map(|row| OneGpu {
-            device: &row.device,
-            batch_size: own,
-            time_ns: row.time_ns,
-        });
-        let candidates: [Vec<OneGpu<'_>>; 2] = [needed.collect(), fitting.collect()];
-        let waits = |one: &OneGpu<'_>| {
-            let data_ns = comparison.data_ns * one.batch_size as f64 / own as f64;
-            data_ns >= MAX_DATA_SHARE * one.time_ns.value
-        };
-        let alone = candidates.iter().find(|all| !all.iter().all(waits));
-        let alone = alone.ok_or(NoMachines::WaitsForData)?;
-        let counts = || machines::COUNTS.into_iter();
-        let all = alone.iter().filter(|one| !waits(one));
-        let all = all.flat_map(|one| counts().map(move |gpus| (one, gpus)));
-        let all = all.filter_map(|(one, gpus)| machines::machine(one, self.gradient_bytes, gpus));
-        Ok(Machines { all: all.collect(), leaves_out_waiting: alone.iter().any(waits) })
-    }
-}
-
-/// Machines with one GPU and with several.
-struct Machines {
-    all: Vec<Machine>,
-    /// Whether GPUs are left out, because they would wait for data.
-    leaves_out_waiting: bool,
-}
-
-/// Why one GPU is not compared with several.
-enum NoMachines {
-    /// There are no gradients to exchange, or the batch size is unknown.
-    NoExchange,
-    /// Data loading is the bottleneck, which the GPUs of a machine share.
-    WaitsForData,
 }
 
 /// The document of `--json`.
 #[derive(Serialize)]
 struct Document {
     schema: u32,
-    predictions: Vec<PredictionEntry>,
-}
-
-#[derive(Serialize)]
-struct PredictionEntry {
-    #[serde(flatten)]
-    devices: Devices,
-    /// Machines with one GPU and with several.
-    machines: Vec<MachineEntry>,
+    predictions: Vec<Devices>,
 }
 
 fn document(predictions: &[Prediction]) -> Document {
-    let entry = |one: &Prediction| PredictionEntry {
-        devices: Devices::of(&one.comparison, one.batches.as_ref()),
-        machines: one.machines().iter().flat_map(|one| &one.all).map(MachineEntry::of).collect(),
-    };
-    Document { schema: 1, predictions: predictions.iter().map(entry).collect() }
+    let devices = predictions
+        .iter()
+        .map(|one| Devices::with_all_machines(&one.comparison, one.batches.as_ref()));
+    Document { schema: 1, predictions: devices.collect() }
 }
 
 /// The folder whose configuration applies: the project's, or the working directory for a recording.
@@ -245,8 +168,7 @@ fn predicted(
         if args.estimate {
             return Err(refused("`--estimate`", "it is already measured"));
         }
-        let found = of_recording(path, table)?;
-        return Ok(vec![Prediction::new(found.comparison, is_chosen).with(found.gradient_bytes)]);
+        return Ok(vec![Prediction::new(of_recording(path, table)?, is_chosen)]);
     }
     let pipeline = Pipeline::new(run::open_store()?);
     run::block_on(|cancel| async move {
@@ -389,9 +311,7 @@ impl Program<'_> {
     /// Predicts from the program's recording. If a GPU would wait for its host, also predicts the batch
     /// size that each GPU needs.
     async fn of_profiled(&self, recording: &Path, plan: &Plan) -> Result<Prediction, Failure> {
-        let found = of_recording(recording, self.table)?;
-        let predicted =
-            Prediction::new(found.comparison, self.is_chosen).with(found.gradient_bytes);
+        let predicted = Prediction::new(of_recording(recording, self.table)?, self.is_chosen);
         let comparison = &predicted.comparison;
         if !comparison.rows.iter().any(|row| row.waits_for_host) {
             return Ok(predicted);
@@ -420,17 +340,9 @@ fn share_without_operator(step: &RecordedStep) -> Option<f64> {
     (step.busy_ns() > 0.0).then(|| without_ns / step.busy_ns())
 }
 
-/// What was predicted from a recording.
-pub(super) struct OfRecording {
-    /// Its iteration on the GPUs of the table.
-    pub(super) comparison: Comparison,
-    /// Bytes of gradients in an iteration. 0 if it was distributed, because several GPUs then exchanged them already.
-    gradient_bytes: f64,
-}
-
 /// Predicts a recording on the GPUs of the table. Runs nothing.
-pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<OfRecording, Failure> {
-    let (recording, profile, graph) = recorded::read(path)?;
+pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
+    let (recording, profile, _) = recorded::read(path)?;
     let mut step = attribution::recorded_step(&recording, &profile);
     let unknown_share = attribution::unknown_cost_share(&recording);
     if unknown_share > MAX_UNKNOWN_SHARE {
@@ -469,12 +381,6 @@ pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<OfRecordi
         true => comparison.only_with_fp8(),
         false => comparison,
     });
-    let communicates = |work: &GpuWork| work.kind == WorkKind::Communication;
-    let is_distributed = step.activities.iter().any(communicates)
-        || recording.manifest.as_ref().is_some_and(|one| one.observed.distributed.is_some());
-    let gradients = graph.iter().filter(|_| !is_distributed).flat_map(|it| &it.graph.gradients);
-    let gradient_bytes = gradients.map(|gradient| gradient.bytes).sum();
-    let compared = compared.map(|comparison| OfRecording { comparison, gradient_bytes });
     compared.ok_or_else(|| {
         let device = match step.device.name.as_str() {
             "unknown" => "the recorded GPU",

@@ -1,15 +1,12 @@
 //! Memory blocks of the iteration, and the gradients that autograd accumulates.
 
-use std::collections::HashMap;
-
 use super::Builder;
-use crate::backward::ENGINE_PREFIX;
 use crate::contexts::Contexts;
+use crate::gradients;
 use crate::memory;
 use crate::memory_kinds::{Classifier, Kind};
 use ridgeline_graph::graph::{Gradient, TaskId};
 use ridgeline_graph::memory::{Block, BlockKind, Moment};
-use ridgeline_operators::operator::Operator;
 use ridgeline_profile::Profile;
 use ridgeline_recording::Recording;
 use ridgeline_recording::trace::MemoryEvent;
@@ -21,31 +18,13 @@ impl Builder<'_> {
         self.host_starts.get(next.saturating_sub(1)).map(|(_, task)| *task)
     }
 
-    /// Adds the parameter gradients, with their shapes: they are the inputs of the `AccumulateGrad`
-    /// nodes.
+    /// Adds the parameter gradients, ordered by time.
     pub(super) fn gradients(&mut self) {
-        let trace = self.join.trace;
-        let mut sizes: HashMap<_, Option<f64>> = HashMap::new();
         let mut found = Vec::new();
-        for operator in &trace.operators {
-            if !(self.window.0..self.window.1).contains(&operator.start_ns) {
-                continue;
-            }
-            let key = (operator.name, operator.input_dims, operator.input_types);
-            let bytes = *sizes.entry(key).or_insert_with(|| {
-                let name = trace.text(operator.name);
-                if !name.ends_with("AccumulateGrad") || name.starts_with(ENGINE_PREFIX) {
-                    return None;
-                }
-                let text = |id| trace.text_or_empty(id);
-                let (dims, types) = (text(operator.input_dims), text(operator.input_types));
-                let node = Operator::from_trace(name, dims, types, "")?;
-                node.input_tensors().next()?.bytes()
-            });
-            let ready = bytes.and_then(|_| self.host_task_at(operator.end_ns()));
-            if let (Some(bytes), Some(ready)) = (bytes, ready) {
+        for gradient in gradients::accumulated(self.join.trace, self.window) {
+            if let Some(ready) = self.host_task_at(gradient.end_ns) {
                 let module = self.graph.task(ready).and_then(|task| task.module);
-                found.push((operator.end_ns(), Gradient { bytes, ready, module }));
+                found.push((gradient.end_ns, Gradient { bytes: gradient.bytes, ready, module }));
             }
         }
         found.sort_by_key(|(end_ns, _)| *end_ns);

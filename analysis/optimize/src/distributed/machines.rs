@@ -1,4 +1,5 @@
-//! One GPU or several: an iteration on machines with 1, 2, 4 and 8 GPUs of a model, from the same iteration on one.
+//! One GPU or several: an iteration on machines with 1, 2, 4 and 8 GPUs of a model, from the same iteration on one. The
+//! host is assumed to load data for all of them as fast as for one.
 
 use super::all_reduce::Topology;
 use super::links;
@@ -7,7 +8,10 @@ use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_operators::range::Range;
 
 /// The numbers of GPUs that machines are offered with.
-pub const COUNTS: [u32; 4] = [1, 2, 4, 8];
+const COUNTS: [u32; 4] = [1, 2, 4, 8];
+/// With a larger share of the iteration in waiting for data, several GPUs are not predicted, because the GPUs of a machine
+/// share the CPU that loads it.
+const MAX_DATA_SHARE: f64 = 0.2;
 const NS_PER_HOUR: f64 = 3.6e12;
 
 /// An iteration on one GPU.
@@ -19,6 +23,57 @@ pub struct OneGpu<'a> {
     pub batch_size: u64,
     /// Iteration time in nanoseconds.
     pub time_ns: Range,
+    /// The part of it in which the iteration waits for data.
+    pub data_ns: f64,
+}
+
+impl OneGpu<'_> {
+    fn waits_for_data(&self) -> bool {
+        self.data_ns >= MAX_DATA_SHARE * self.time_ns.value
+    }
+}
+
+/// Machines with one GPU and with several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machines {
+    /// By GPU model, and then by the number of GPUs.
+    pub all: Vec<Machine>,
+    /// Bytes of gradients that the GPUs of a machine exchange in each iteration.
+    pub gradient_bytes: f64,
+    /// Whether GPUs are left out, because the iteration would wait for data on them.
+    pub leaves_out_waiting: bool,
+}
+
+/// Why one GPU is not compared with several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoMachines {
+    /// There are no gradients to exchange, or no GPUs.
+    NoExchange,
+    /// The iteration waits for data on every GPU.
+    WaitsForData,
+}
+
+/// Compares each GPU with machines of several, from the first group in which not all GPUs wait for data.
+///
+/// # Errors
+/// If there is none.
+pub fn one_or_several(
+    groups: &[Vec<OneGpu<'_>>],
+    gradient_bytes: f64,
+) -> Result<Machines, NoMachines> {
+    let is_exchanged = gradient_bytes.is_finite() && gradient_bytes > 0.0;
+    if !is_exchanged || groups.iter().all(Vec::is_empty) {
+        return Err(NoMachines::NoExchange);
+    }
+    let group = groups.iter().find(|group| !group.iter().all(OneGpu::waits_for_data));
+    let group = group.ok_or(NoMachines::WaitsForData)?;
+    let compared = group.iter().filter(|one| !one.waits_for_data());
+    let all = compared.flat_map(|one| COUNTS.into_iter().map(move |gpus| (one, gpus)));
+    Ok(Machines {
+        all: all.filter_map(|(one, gpus)| machine(one, gradient_bytes, gpus)).collect(),
+        gradient_bytes,
+        leaves_out_waiting: group.iter().any(OneGpu::waits_for_data),
+    })
 }
 
 /// The iteration on a machine with GPUs of one model.
@@ -40,9 +95,9 @@ pub struct Machine {
     pub usd_per_million_samples: Option<Range>,
 }
 
-/// Predicts an iteration on `gpus` GPUs in one machine that exchange `gradient_bytes` after each backward pass. The host
-/// is assumed to load data for all of them as fast as for one. `None` if the time on one GPU is unknown.
-pub fn machine(one: &OneGpu<'_>, gradient_bytes: f64, gpus: u32) -> Option<Machine> {
+/// Predicts an iteration on `gpus` GPUs in one machine that exchange `gradient_bytes` after each backward pass. `None` if
+/// the time on one GPU is unknown.
+fn machine(one: &OneGpu<'_>, gradient_bytes: f64, gpus: u32) -> Option<Machine> {
     let route = links::route_of(one.device);
     let link = links::link(one.device, gpus, route, SHIPPED.through_host);
     let topology = Topology { gpus, per_machine: gpus, link, network: link };
@@ -88,7 +143,12 @@ mod tests {
 
     fn on(name: &str, gradient_bytes: f64, gpus: u32) -> Machine {
         let device = DeviceTable::shipped().find(name).expect("a device of the table");
-        let one = OneGpu { device, batch_size: 32, time_ns: Range::within_factor(100e6, 1.1) };
+        let one = OneGpu {
+            device,
+            batch_size: 32,
+            time_ns: Range::within_factor(100e6, 1.1),
+            data_ns: 0.0,
+        };
         machine(&one, gradient_bytes, gpus).expect("its time is known")
     }
 
@@ -121,10 +181,39 @@ mod tests {
     fn an_unknown_time_has_no_prediction() {
         let device = DeviceTable::shipped().find("T4").expect("a device of the table");
         let machine = |time_ns, batch_size| {
-            super::machine(&OneGpu { device, batch_size, time_ns: Range::exact(time_ns) }, 1e6, 2)
+            super::machine(
+                &OneGpu { device, batch_size, time_ns: Range::exact(time_ns), data_ns: 0.0 },
+                1e6,
+                2,
+            )
         };
         assert_eq!(machine(f64::NAN, 8), None);
         assert_eq!(machine(f64::INFINITY, 8), None);
         assert_eq!(machine(1e6, 0), None);
+    }
+
+    #[test]
+    fn gpus_that_wait_for_data_are_left_out() {
+        let device = |name: &str| DeviceTable::shipped().find(name).expect("a device of the table");
+        let one = |name: &str, batch_size: u64, data_ns: f64| OneGpu {
+            device: device(name),
+            batch_size,
+            time_ns: Range::exact(100e6),
+            data_ns,
+        };
+        let all = [one("T4", 64, 10e6), one("RTX4090", 64, 60e6)];
+        let found = one_or_several(&[all.to_vec()], 1e6).expect("machines with T4");
+        assert_eq!(found.all.len(), COUNTS.len());
+        assert!(found.leaves_out_waiting && found.all.iter().all(|one| one.device.name == "T4"));
+        // With their own batch size they may not wait.
+        let waiting = [vec![one("T4", 512, 80e6)]];
+        let both = [waiting.to_vec(), vec![all.to_vec()]].concat();
+        let found = one_or_several(&both, 1e6).expect("machines with T4");
+        assert!(found.all.iter().all(|one| one.batch_size == 64));
+        assert_eq!(one_or_several(&waiting, 1e6), Err(NoMachines::WaitsForData));
+        assert_eq!(one_or_several(&[Vec::new()], 1e6), Err(NoMachines::NoExchange));
+        for bytes in [0.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(one_or_several(&waiting, bytes), Err(NoMachines::NoExchange));
+        }
     }
 }

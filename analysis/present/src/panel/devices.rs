@@ -3,9 +3,11 @@
 use serde::Serialize;
 
 use super::super::devices::overhead;
+use super::super::machines::{MachineEntry, machines, shown};
 use super::{finite, name};
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_operators::range;
+use ridgeline_optimize::distributed::machines::Machine;
 use ridgeline_predict::batch_size::IntegerRange;
 use ridgeline_predict::device_comparison::{Comparison, Row};
 use ridgeline_predict::gpu_batches::{GpuBatch, GpuBatches, Limit};
@@ -18,6 +20,7 @@ pub struct Devices {
     batch_size: Option<u64>,
     samples_per_epoch: Option<u64>,
     rows: Vec<Device>,
+    machines: Vec<MachineEntry>,
     notes: Vec<String>,
 }
 
@@ -73,8 +76,26 @@ impl From<range::Range> for Range {
 }
 
 impl Devices {
-    /// Returns the entry of a comparison, and of the batch sizes that its GPUs need.
+    /// Returns the entry of a comparison, of the batch sizes that its GPUs need, and of machines with several of the
+    /// cheapest and the fastest GPU.
     pub fn of(comparison: &Comparison, batches: Option<&GpuBatches>) -> Devices {
+        let machines = machines(comparison, batches);
+        let all: Vec<&Machine> = machines.iter().flat_map(|machines| &machines.all).collect();
+        Devices::new(comparison, batches, &shown(&all))
+    }
+
+    /// Like [`Devices::of`], with machines of all GPUs.
+    pub fn with_all_machines(comparison: &Comparison, batches: Option<&GpuBatches>) -> Devices {
+        let machines = machines(comparison, batches);
+        let all: Vec<&Machine> = machines.iter().flat_map(|machines| &machines.all).collect();
+        Devices::new(comparison, batches, &all)
+    }
+
+    fn new(
+        comparison: &Comparison,
+        batches: Option<&GpuBatches>,
+        machines: &[&Machine],
+    ) -> Devices {
         let batch_of = |row: &Row| {
             let mut rows = batches.iter().flat_map(|batches| &batches.rows);
             rows.find(|batch| batch.device.name == row.device.name)
@@ -86,6 +107,7 @@ impl Devices {
             batch_size: comparison.batch_size,
             samples_per_epoch: comparison.samples_per_epoch,
             rows: comparison.rows.iter().map(device).collect(),
+            machines: machines.iter().map(|machine| MachineEntry::of(machine)).collect(),
             notes: overhead(comparison)
                 .iter()
                 .chain(&comparison.notes)

@@ -32,12 +32,25 @@ export interface DeviceBatch {
   largest: Estimate | null;
 }
 
+/** GPUs of one model in one machine, with data parallelism. */
+export interface Machine {
+  name: string;
+  gpus: number;
+  /** Samples of each GPU. */
+  batchSize: number;
+  timeNs: Estimate;
+  samplesPerSecond: Estimate;
+  usdPerHour: number | null;
+  usdPerMillionSamples: Estimate | null;
+}
+
 export interface Devices {
   from: string | null;
   basis: string;
   batchSize: number | null;
   samplesPerEpoch: number | null;
   rows: Device[];
+  machines: Machine[];
   notes: string[];
 }
 
@@ -54,6 +67,7 @@ export function readDevices(value: unknown): Devices | null {
     batchSize: maybeAmount(value.batch_size),
     samplesPerEpoch: maybeAmount(value.samples_per_epoch),
     rows,
+    machines: list(value.machines, ROWS).flatMap((machine) => readMachine(machine) ?? []),
     notes: array(value.notes, NOTES).map(text),
   };
 }
@@ -92,5 +106,21 @@ function readBatch(it: Fields): DeviceBatch | null {
     samplesPerSecond: readEstimate(it.samples_per_second),
     usdPerMillionSamples: readEstimate(it.usd_per_million_samples),
     largest: readEstimate(it.largest),
+  };
+}
+
+function readMachine(it: Fields): Machine | null {
+  const timeNs = readEstimate(it.time_ns);
+  const samplesPerSecond = readEstimate(it.samples_per_second);
+  const [name, gpus, batchSize] = [text(it.name), maybeAmount(it.gpus), maybeAmount(it.batch_size)];
+  if (timeNs === null || samplesPerSecond === null || name === "" || gpus === null || gpus < 1 || batchSize === null) return null;
+  return {
+    name,
+    gpus,
+    batchSize,
+    timeNs,
+    samplesPerSecond,
+    usdPerHour: maybeAmount(it.usd_per_hour),
+    usdPerMillionSamples: readEstimate(it.usd_per_million_samples),
   };
 }

@@ -5,6 +5,7 @@ import { count, counted, duration, significant } from "../format";
 import type { Tooltip } from "../tooltip";
 import type { Estimate } from "../values";
 import { BatchTable } from "./batches";
+import { MachineTable } from "./machines";
 import { DeviceChart } from "./chart";
 import type { Device, Devices } from "./document";
 import { frontier, points, price } from "./scatter";
@@ -21,12 +22,14 @@ export class DevicesSection {
   readonly #table: SortedTable<Device>;
   readonly #notes = element("ul", { class: "plain" });
   readonly #batches = new BatchTable();
+  readonly #machines = new MachineTable();
 
   constructor(root: HTMLElement, tooltip: Tooltip) {
     this.#chart = new DeviceChart(this.#canvas, tooltip);
     this.#table = new SortedTable<Device>("Predictions for other GPUs", SHOWN, (device) => device.here);
     const heading = element("h3", {}, "On other GPUs");
-    fill(root, heading, this.#about, this.#canvas, this.#without, this.#table.root, this.#notes, this.#batches.root);
+    const tables = [this.#table.root, this.#notes, this.#batches.root, this.#machines.root];
+    fill(root, heading, this.#about, this.#canvas, this.#without, ...tables);
   }
 
   show(devices: Devices): void {
@@ -41,6 +44,7 @@ export class DevicesSection {
     fill(this.#notes, ...devices.notes.map((note) => element("li", {}, note)));
     this.#notes.hidden = devices.notes.length === 0;
     this.#batches.show(devices);
+    this.#machines.show(devices);
   }
 
   svg(): string | null {

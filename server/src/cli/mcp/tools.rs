@@ -11,7 +11,9 @@ use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::present::hover::{HoverContext, hover};
 use ridgeline_analysis::present::terminal::{self, Style};
-use ridgeline_analysis::present::{compare as comparison, devices, findings as pages, what_ifs};
+use ridgeline_analysis::present::{
+    compare as comparison, devices, findings as pages, machines, what_ifs,
+};
 use rmcp::handler::server::tool::{InputResponses, RequestState};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
@@ -299,11 +301,12 @@ impl Tools {
             let recording = latest.profiled.recording.as_deref();
             let recording =
                 recording.ok_or_else(|| Failure::failed("the run left no recording", ""))?;
-            let mut predicted = predict::of_recording(recording, &table)?.comparison;
+            let mut predicted = predict::of_recording(recording, &table)?;
             if let Some(chosen) = &chosen {
                 predicted.rows.retain(|row| row.here || chosen.contains(&row.device.name));
             }
-            Ok(devices::table(&predicted, STYLE))
+            let machines = machines::section(&predicted, None, None, STYLE);
+            Ok(devices::table(&predicted, STYLE) + &machines)
         })
         .await
     }
