@@ -26,14 +26,14 @@ pub(super) fn machines(
     batches: Option<&GpuBatches>,
 ) -> Result<Machines, NoMachines> {
     let own = comparison.batch_size.filter(|own| *own > 0).ok_or(NoMachines::NoExchange)?;
-    let one = |device, batch_size: u64, time_ns| {
+    let one = |device, batch_size: u64, time_ns, is_measured| {
         let data_ns = comparison.data_ns * batch_size as f64 / own as f64;
-        OneGpu { device, batch_size, time_ns, data_ns }
+        OneGpu { device, batch_size, time_ns, is_measured, data_ns }
     };
     let needed = batches.into_iter().flat_map(|batches| &batches.rows);
-    let needed = needed.map(|row| one(&row.device, row.batch_size, row.time_ns));
+    let needed = needed.map(|row| one(&row.device, row.batch_size, row.time_ns, false));
     let fitting = comparison.rows.iter().filter(|row| row.fits() != Some(false));
-    let fitting = fitting.map(|row| one(&row.device, own, row.time_ns));
+    let fitting = fitting.map(|row| one(&row.device, own, row.time_ns, row.here));
     one_or_several(&[needed.collect(), fitting.collect()], comparison.gradient_bytes)
 }
 
@@ -44,6 +44,7 @@ pub struct MachineEntry {
     gpus: u32,
     batch_size: u64,
     time_ns: Range,
+    measured: bool,
     samples_per_second: Range,
     usd_per_hour: Option<f64>,
     usd_per_million_samples: Option<Range>,
@@ -57,6 +58,7 @@ impl MachineEntry {
             gpus: machine.gpus,
             batch_size: machine.batch_size,
             time_ns: machine.time_ns,
+            measured: machine.is_measured,
             samples_per_second: machine.samples_per_second,
             usd_per_hour: machine.usd_per_hour,
             usd_per_million_samples: machine.usd_per_million_samples,
@@ -181,11 +183,12 @@ fn table(machines: &[&Machine], style: Style) -> String {
             format!("~{:.2}x", machine.samples_per_second.value / one.samples_per_second.value)
         });
         let unknown = || "unknown".to_owned();
+        let mark = if machine.is_measured { "" } else { "~" };
         rows.push(vec![
             label(machine),
             machine.batch_size.to_string(),
-            format!("~{}", units::duration(machine.time_ns.value)),
-            format!("~{}", units::estimated(machine.samples_per_second.value)),
+            format!("{mark}{}", units::duration(machine.time_ns.value)),
+            format!("{mark}{}", units::estimated(machine.samples_per_second.value)),
             speedup.unwrap_or_default(),
             machine.usd_per_hour.map_or_else(unknown, dollars),
             machine
@@ -220,6 +223,7 @@ mod tests {
                 gpus,
                 batch_size: 64,
                 time_ns,
+                is_measured: false,
                 samples_per_second: Range::exact(samples * 1e3 / milliseconds),
                 usd_per_hour: usd,
                 usd_per_million_samples: usd.map(|usd| time_ns.times(usd / 3.6e12 / samples * 1e6)),
@@ -270,6 +274,15 @@ mod tests {
 
             Each GPU has the batch size of the row, so the total batch grows with their number. They exchange 44.7 MB of gradients in every iteration, over the usual link of their model. Assumes that data loading keeps up with all of them. GPUs that would wait for data are left out.
         "#]].assert_eq(&page(&Machines { leaves_out_waiting: true, ..machines() }, Some(1.0), STYLE));
+    }
+
+    #[test]
+    fn a_measured_iteration_is_not_marked_as_predicted() {
+        let mut machines = machines();
+        machines.all.truncate(2);
+        machines.all.iter_mut().for_each(|one| one.is_measured = one.gpus == 1);
+        let page = page(&machines, None, STYLE);
+        assert!(page.contains(" 9.0 ms ") && page.contains("~12 ms"), "{page}");
     }
 
     #[test]

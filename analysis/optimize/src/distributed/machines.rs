@@ -23,6 +23,8 @@ pub struct OneGpu<'a> {
     pub batch_size: u64,
     /// Iteration time in nanoseconds.
     pub time_ns: Range,
+    /// Whether that time is measured.
+    pub is_measured: bool,
     /// The part of it in which the iteration waits for data.
     pub data_ns: f64,
 }
@@ -87,6 +89,8 @@ pub struct Machine {
     pub batch_size: u64,
     /// Iteration time in nanoseconds.
     pub time_ns: Range,
+    /// Whether that time is measured. Never for several GPUs.
+    pub is_measured: bool,
     /// Throughput of all GPUs.
     pub samples_per_second: Range,
     /// US dollars per hour of all GPUs, if the model has a price.
@@ -125,6 +129,7 @@ fn machine(one: &OneGpu<'_>, gradient_bytes: f64, gpus: u32) -> Option<Machine> 
         gpus,
         batch_size: one.batch_size,
         time_ns,
+        is_measured: one.is_measured && gpus == 1,
         samples_per_second: Range {
             low: per_second(time_ns.high),
             value: per_second(time_ns.value),
@@ -147,6 +152,7 @@ mod tests {
             device,
             batch_size: 32,
             time_ns: Range::within_factor(100e6, 1.1),
+            is_measured: true,
             data_ns: 0.0,
         };
         machine(&one, gradient_bytes, gpus).expect("its time is known")
@@ -160,6 +166,7 @@ mod tests {
                 && (alone.time_ns.low - 100e6 / 1.1).abs() < 1.0
         );
         assert!((alone.samples_per_second.value - 320.0).abs() < 1e-6);
+        assert!(alone.is_measured && !on("A100-SXM4-80GB", 1e9, 2).is_measured);
     }
 
     #[test]
@@ -182,7 +189,13 @@ mod tests {
         let device = DeviceTable::shipped().find("T4").expect("a device of the table");
         let machine = |time_ns, batch_size| {
             super::machine(
-                &OneGpu { device, batch_size, time_ns: Range::exact(time_ns), data_ns: 0.0 },
+                &OneGpu {
+                    device,
+                    batch_size,
+                    time_ns: Range::exact(time_ns),
+                    is_measured: true,
+                    data_ns: 0.0,
+                },
                 1e6,
                 2,
             )
@@ -199,6 +212,7 @@ mod tests {
             device: device(name),
             batch_size,
             time_ns: Range::exact(100e6),
+            is_measured: false,
             data_ns,
         };
         let all = [one("T4", 64, 10e6), one("RTX4090", 64, 60e6)];

@@ -39,6 +39,7 @@ export interface Machine {
   /** Samples of each GPU. */
   batchSize: number;
   timeNs: Estimate;
+  measured: boolean;
   samplesPerSecond: Estimate;
   usdPerHour: number | null;
   usdPerMillionSamples: Estimate | null;
@@ -119,6 +120,7 @@ function readMachine(it: Fields): Machine | null {
     gpus,
     batchSize,
     timeNs,
+    measured: it.measured === true,
     samplesPerSecond,
     usdPerHour: maybeAmount(it.usd_per_hour),
     usdPerMillionSamples: readEstimate(it.usd_per_million_samples),

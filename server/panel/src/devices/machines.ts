@@ -30,12 +30,12 @@ function columns(machines: readonly Machine[]): SortedColumn<Machine>[] {
   const all: (SortedColumn<Machine> & { there: boolean })[] = [
     { there: true, head: "GPUs", class: "name", cell: ({ gpus, name }) => `${gpus} × ${name}`, key: ({ gpus, name }) => `${name} ${gpus}` },
     { there: true, head: "Batch size", class: "number", cell: ({ batchSize }) => count(batchSize), key: ({ batchSize }) => batchSize },
-    { there: true, head: "Iteration", class: "number", cell: ({ timeNs }) => `~${duration(timeNs.value)}`, key: ({ timeNs }) => timeNs.value },
+    { there: true, head: "Iteration", class: "number", cell: (machine) => marked(machine, duration(machine.timeNs.value)), key: ({ timeNs }) => timeNs.value },
     {
       there: true,
       head: "Samples/s",
       class: "number",
-      cell: ({ samplesPerSecond }) => `~${significant(samplesPerSecond.value)}`,
+      cell: (machine) => marked(machine, significant(machine.samplesPerSecond.value)),
       key: ({ samplesPerSecond }) => samplesPerSecond.value,
     },
     {
@@ -68,6 +68,10 @@ function speedup(machine: Machine, machines: readonly Machine[]): number | null 
   const alone = machines.find(({ gpus, name }) => gpus === 1 && name === machine.name);
   if (alone === undefined || machine.gpus === 1) return null;
   return machine.samplesPerSecond.value / alone.samplesPerSecond.value;
+}
+
+function marked({ measured }: Machine, value: string): string {
+  return measured ? value : `~${value}`;
 }
 
 function speedupText(value: number | null): string {
