@@ -44,6 +44,7 @@ const machine = (name, milliseconds, hourly, gpus) => {
     gpus,
     batch_size: 32,
     time_ns: range(time * 1e6, 1.3),
+    measured: false,
     samples_per_second: range(rate, 1.3),
     usd_per_hour: hourly * gpus,
     usd_per_million_samples: range(((hourly * gpus) / 3600 / rate) * 1e6, 1.3),

@@ -265,7 +265,8 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
         };
         described.iter().find_map(function)
     };
-    let mut followed = 0;
+    // Modules that assign the result of a call (`logger = get_logger()`) leave the programs their share.
+    let (mut followed_running, mut followed_others) = (0, 0);
     let mut assessed = BTreeMap::new();
     for (path, facts) in files.iter() {
         let function = starts_function(path);
@@ -275,8 +276,9 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
         let mut one = Assessment { may_run, ..Assessment::default() };
         let mut base = i32::try_from(facts.training.score).unwrap_or(i32::MAX);
         one.reasons = facts.training.reasons.iter().map(|reason| (*reason).to_owned()).collect();
-        if base < LIKELY && may_run && followed < MAX_FOLLOWED_FILES {
-            followed += 1;
+        let followed = if runs { &mut followed_running } else { &mut followed_others };
+        if base < LIKELY && may_run && *followed < MAX_FOLLOWED_FILES {
+            *followed += 1;
             if let Some(reached) = reach(files, path, function.as_deref()) {
                 runs = true;
                 // It is as likely as a program with this loop in its own file.

@@ -364,6 +364,17 @@ fn a_loop_in_another_file() {
         ("mylib/data.py", log),
     ];
     check(&files, "", "", "start.py");
+    // Many modules that only assign something do not hide a program that comes after them.
+    let modules = (0..choose::MAX_FOLLOWED_FILES + 5).map(|at| format!("a{at}.py"));
+    let modules: Vec<String> = modules.collect();
+    let own = [
+        ("start.py", handed_on),
+        ("report.py", "print(1)\n"),
+        ("mylib/__init__.py", "from .engine import train\n"),
+        ("mylib/engine.py", ENGINE),
+    ];
+    let many: Vec<_> = modules.iter().map(|name| (name.as_str(), log)).chain(own).collect();
+    check(&many, "", "", "start.py");
     // A method of a class in a module that is imported by name.
     let by_name = "from mylib import algorithms\nalgorithm = algorithms.by_name('ERM')()\n\
         algorithm.run()\n";
