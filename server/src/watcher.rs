@@ -3,6 +3,7 @@
 //! the system can watch.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::config;
 use crate::event::Event;
-use crate::walk::walk;
+use crate::walk::{Limits, visit_nearest_first, walk};
 
 /// Changes within this time are reported together. Editors and formatters write a file several
 /// times.
@@ -21,6 +22,9 @@ const QUIET: Duration = Duration::from_millis(150);
 
 /// The maximum number of watched folders.
 const FOLDER_LIMIT: usize = 8192;
+
+/// The limits of the search for folders. Data sets come last in it.
+const LIMITS: Limits = Limits { entries: 1_000_000, depth: 64, time: Duration::from_secs(30) };
 
 /// The maximum number of commands and changes that wait for the watcher's thread.
 const QUEUE_LIMIT: usize = 1024;
@@ -145,14 +149,24 @@ impl Thread {
     /// all of them.
     fn watch_below(&mut self, root: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for entry in walk(root, |_| true).build().flatten() {
-            let path = entry.path();
-            if entry.file_type().is_some_and(|kind| kind.is_dir()) {
-                self.watch_one(path);
-            } else if found.len() < FILE_LIMIT && is_relevant(path) {
-                found.push(path.to_owned());
-            }
-        }
+        visit_nearest_first(
+            root,
+            |_| true,
+            LIMITS,
+            |entry| {
+                let path = entry.path();
+                if entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                    self.watch_one(path);
+                } else if found.len() < FILE_LIMIT && is_relevant(path) {
+                    found.push(path.to_owned());
+                }
+                if self.watched.len() < FOLDER_LIMIT {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            },
+        );
         found
     }
 

@@ -303,12 +303,15 @@ fn assess<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, A
                 one.reasons.push("uses PyTorch".to_owned());
             }
         }
-        if base >= LIKELY && is_in_main_readme(path, described) {
+        let is_in_main_readme = is_in_main_readme(path, described);
+        if base >= LIKELY && is_in_main_readme {
             base = base.max(COMPLETE);
         }
         let (named, kinds) = mentions(path, described);
         let copied = if files.is_copied(path) { COPIED } else { 0 };
-        one.score = base + by_name(path) + copied + named;
+        // What the main README starts is not aside, whatever its folder is called.
+        let by_folder = if is_in_main_readme { 0 } else { by_folder(path) };
+        one.score = base + by_name(path) + by_folder + copied + named;
         one.reasons.extend(kinds);
         one.in_readme = in_readme(path, described);
         one.fits = base >= LIKELY || (one.is_possible && one.score >= LIKELY && named > 0);
@@ -361,7 +364,8 @@ fn in_readme(path: &Path, described: &[Described]) -> usize {
     readmes.position(|one| one.run.path == path && !one.doubts.is_other_task).unwrap_or(usize::MAX)
 }
 
-/// The score from a file's name and folder. It decides only between programs that train.
+/// The score from a file's name. Like that from its folder, it decides only between programs that
+/// train.
 fn by_name(path: &Path) -> i32 {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| stem.contains(word));
@@ -399,6 +403,11 @@ fn by_name(path: &Path) -> i32 {
     if has(&["distributed", "multi_gpu", "multigpu"]) {
         points -= 4;
     }
+    points
+}
+
+/// The score from a file's folder.
+fn by_folder(path: &Path) -> i32 {
     let aside = [
         "test",
         "tests",
@@ -415,6 +424,7 @@ fn by_name(path: &Path) -> i32 {
         "multi_gpu",
     ];
     let folders = path.parent().into_iter().flat_map(Path::components);
+    let mut points = 0;
     let mut depth = 0;
     for folder in folders {
         depth += 1;

@@ -4,7 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::python::ProjectFiles as _;
+use ridgeline_analysis::python::{Import, ProjectFiles as _};
 
 use super::Files;
 use super::imports::{folders_above, module_below};
@@ -51,10 +51,9 @@ pub(super) fn import_path(root: &Path, files: &Files, path: &Path) -> ImportPath
     let base = if levels > 0 {
         above_package(root, own, levels)
     } else {
-        let names = imports.iter().map(|import| import.module.as_str());
-        names
-            .filter(|name| !name.is_empty())
-            .find_map(|name| above_own_package(files, own, name))
+        imports
+            .iter()
+            .find_map(|import| above_own_package(files, own, import))
             .map(|base| root.join(base))
     };
     let module = base.and_then(|base| {
@@ -98,16 +97,21 @@ fn above_package(root: &Path, own: &Path, levels: u32) -> Option<PathBuf> {
 }
 
 /// The folder above a file's package, if the file imports that package by its full name and Python
-/// would not find it from the file's folder.
-fn above_own_package(files: &Files, own: &Path, name: &str) -> Option<PathBuf> {
-    let top = name.split('.').next()?;
+/// would not find it from the file's folder. A folder without an `__init__.py` is that package only
+/// if the import names one of its files: `import quiver` in `examples/quiver` is an installed one.
+fn above_own_package(files: &Files, own: &Path, import: &Import) -> Option<PathBuf> {
+    let name = &import.module;
+    let top = name.split('.').next().filter(|top| !top.is_empty())?;
     if module_below(files, own, name).is_some() || is_folder_of(files, &own.join(top)) {
         return None;
     }
     let package = own.ancestors().find(|folder| folder.file_name().is_some_and(|it| it == top))?;
     let base = package.parent()?;
     let is_there = module_below(files, base, name).is_some()
-        || is_folder_of(files, &base.join(name.replace('.', "/")));
+        || import
+            .names
+            .iter()
+            .any(|inner| module_below(files, base, &format!("{name}.{inner}")).is_some());
     is_there.then(|| base.to_owned())
 }
 

@@ -10,6 +10,7 @@ mod commands;
 mod gpu_options;
 mod import_path;
 mod imports;
+mod listing;
 mod run;
 mod standard_library;
 #[cfg(test)]
@@ -29,12 +30,12 @@ use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cp
 use crate::config;
 use crate::documents::SIZE_LIMIT;
 use crate::notebook::{self, is_notebook};
-use crate::walk;
 
 pub(crate) use import_path::ImportPath;
 pub(crate) use run::{Run, with_arguments};
 
 use commands::{Described, Kind};
+use listing::Listings;
 
 /// The maximum number of Python files.
 const MAX_FILES: usize = 2_000;
@@ -42,21 +43,14 @@ const MAX_FILES: usize = 2_000;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum size of all files together, in bytes.
 const MAX_TOTAL_BYTES: u64 = 32 << 20;
-/// The maximum number of files and folders.
-const MAX_ENTRIES: usize = 200_000;
-/// The maximum depth of folders.
-const MAX_DEPTH: usize = 12;
 /// The maximum number of files with commands.
 const MAX_COMMAND_FILES: usize = 200;
 /// The maximum depth of files with commands.
 const MAX_COMMAND_DEPTH: usize = 4;
 /// The maximum number of commands of a program in a message.
 const MAX_SHOWN_COMMANDS: usize = 2;
-/// The maximum duration of the walk.
+/// The maximum time for reading the Python files.
 const MAX_TIME: Duration = Duration::from_secs(3);
-/// Folders with third-party code, in addition to those that git ignores.
-const FOREIGN_FOLDERS: [&str; 6] =
-    ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
 /// The result of a search. Paths are relative to the project's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +90,7 @@ pub(crate) struct Candidate {
 /// Searches for training programs, with a cache of file facts by root.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
+    listings: Listings,
     facts: HashMap<PathBuf, (Version, Arc<Facts>)>,
     commands: HashMap<PathBuf, (Version, Arc<Vec<FoundCommand>>)>,
 }
@@ -242,7 +237,6 @@ impl Discovery {
     }
 
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
-        let began = Instant::now();
         let (mut files, mut notebooks) = (BTreeMap::new(), BTreeMap::new());
         // The walk omits hidden folders.
         let launch = Path::new(".vscode/launch.json");
@@ -254,50 +248,26 @@ impl Discovery {
         {
             files.insert(opened.to_owned(), facts);
         }
-        let walk =
-            walk::walk(root, |entry| !is_foreign(entry.path())).max_depth(Some(MAX_DEPTH)).build();
-        // Programs are near the root, so a search that reaches a limit has seen them.
-        let in_time = |_: &ignore::DirEntry| began.elapsed() <= MAX_TIME;
-        let mut entries: Vec<_> = walk.flatten().take(MAX_ENTRIES).take_while(in_time).collect();
-        entries.sort_by_key(ignore::DirEntry::depth);
-        let mut cut_short = entries.len() >= MAX_ENTRIES;
-        let copies = entries.iter().filter(|entry| entry.depth() > 1 && is_license(entry.path()));
-        let copies = copies.filter_map(|entry| entry.path().strip_prefix(root).ok()?.parent());
-        let copies = copies.map(Path::to_owned).collect();
-        for entry in entries {
+        let listing = self.listings.of(root);
+        let began = Instant::now();
+        with_commands.extend(listing.with_commands.iter().take(MAX_COMMAND_FILES).cloned());
+        let mut cut_short = listing.is_cut_short;
+        for (path, size) in &listing.programs {
             if files.len() >= MAX_FILES || bytes > MAX_TOTAL_BYTES || began.elapsed() > MAX_TIME {
                 cut_short = true;
                 break;
             }
-            if entry.depth() <= MAX_COMMAND_DEPTH
-                && with_commands.len() < MAX_COMMAND_FILES
-                && let Some(kind) = Kind::of(entry.path())
-                && let Ok(path) = entry.path().strip_prefix(root)
-            {
-                with_commands.push((path.to_owned(), kind));
-                // `setup.py` is a Python file, too.
-                if path.extension().is_none_or(|extension| extension != "py") {
-                    continue;
-                }
-            }
-            let is_notebook = is_notebook(entry.path());
-            let is_python = entry.path().extension().is_some_and(|extension| extension == "py");
-            if !(is_python || is_notebook) || !entry.file_type().is_some_and(|kind| kind.is_file())
-            {
-                continue;
-            }
-            let Ok(path) = entry.path().strip_prefix(root) else { continue };
             if files.contains_key(path) {
                 continue;
             }
-            if let Some(facts) = self.read(entry.path()) {
-                bytes = bytes.saturating_add(entry.metadata().map_or(0, |metadata| metadata.len()));
-                let found = if is_notebook { &mut notebooks } else { &mut files };
-                found.insert(path.to_owned(), facts);
+            if let Some(facts) = self.read(&root.join(path)) {
+                bytes = bytes.saturating_add(*size);
+                let found = if is_notebook(path) { &mut notebooks } else { &mut files };
+                found.insert(path.clone(), facts);
             }
         }
         // Scripts come first: beside one, a notebook shows its results or has copies of its code.
-        let mut files = Files { facts: files, copies };
+        let mut files = Files { facts: files, copies: listing.copies.clone() };
         let limit = choose::MAX_FOLLOWED_FILES;
         let trains = |path: &PathBuf| is_named_train(path) || choose::trains(&files, path);
         if !notebooks.is_empty() && !files.keys().take(limit).any(trains) {
@@ -429,17 +399,8 @@ fn is_named_train(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem == "train") && !is_notebook(path)
 }
 
-fn is_license(path: &Path) -> bool {
-    // Not `license.py`.
-    let extension = path.extension().map(|it| it.to_string_lossy().to_lowercase());
-    let is_text = extension.is_none_or(|it| matches!(it.as_str(), "txt" | "md" | "rst"));
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-    is_text && matches!(stem.as_str(), "license" | "licence" | "copying")
-}
-
-fn is_foreign(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default();
-    FOREIGN_FOLDERS.iter().any(|foreign| name == *foreign) || path.join("pyvenv.cfg").is_file()
+fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "py")
 }
 
 /// The path without `.`. Returns `None` if it is absolute or leads out of the project.

@@ -761,6 +761,12 @@ fn scripts_and_modules() {
     let full = "from pkg.model import Net\n";
     let files = [("src/pkg/train.py", full), ("src/pkg/model.py", MODEL)];
     check_started(&files, "src/pkg/train.py", "-m pkg.train in project/src");
+    // An installed package of the folder's name.
+    let installed = "import quiver\nfrom quiver import Sampler\n";
+    check_started(&[("quiver/train.py", installed)], "quiver/train.py", "script");
+    let named = "from quiver import model\n";
+    let files = [("quiver/train.py", named), ("quiver/model.py", MODEL)];
+    check_started(&files, "quiver/train.py", "-m quiver.train in project");
     // Another package of the project.
     let files = [("tools/train.py", full), ("pkg/__init__.py", ""), ("pkg/model.py", MODEL)];
     check_started(&files, "tools/train.py", "script + project");

@@ -1,16 +1,18 @@
 //! Finds a module or file in the project that its program looked for in another place, or a script
 //! that may create it. The search is bounded, and may find nothing.
 
+use std::ops::ControlFlow;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ignore::DirEntry;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::present::failure::advice::missing_module;
 
-const ENTRY_LIMIT: usize = 20_000;
+use crate::walk::{Limits, visit_all_nearest_first};
+
+const LIMITS: Limits = Limits { entries: 20_000, depth: 8, time: Duration::from_secs(1) };
 const RESULT_LIMIT: usize = 3;
-const MAX_DEPTH: usize = 8;
-const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Folders with third-party code.
 const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
@@ -42,37 +44,33 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Vec<String> {
     } else {
         return Vec::new();
     };
-    let started = Instant::now();
+    let wanted_folder = |entry: &DirEntry| {
+        let name = entry.file_name().to_str().unwrap_or_default();
+        // An environment may have any name.
+        !THIRD_PARTY.contains(&name) && !entry.path().join("pyvenv.cfg").is_file()
+    };
+    let mut found = Vec::new();
     // Git usually ignores data.
-    let walk = ignore::WalkBuilder::new(root)
-        .standard_filters(false)
-        .hidden(true)
-        .max_depth(Some(MAX_DEPTH))
-        .filter_entry(|entry| {
-            let name = entry.file_name().to_str().unwrap_or_default();
-            // An environment may have any name.
-            !THIRD_PARTY.contains(&name) && !entry.path().join("pyvenv.cfg").is_file()
-        })
-        .build();
-    let mut found: Vec<String> = walk
-        .take(ENTRY_LIMIT)
-        .take_while(|_| started.elapsed() < TIME_LIMIT)
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let path = entry.path().strip_prefix(root).ok()?.to_str()?.replace('\\', "/");
-            let is_folder = entry.file_type()?.is_dir();
-            let is_wanted = wanted.iter().any(|wanted| {
-                let prefix = path.strip_suffix(wanted.as_str());
-                prefix.is_some_and(|before| before.is_empty() || before.ends_with('/'))
-            });
-            // A folder is a Python package if it contains a module.
-            let is_module = !is_folder || wanted.len() == 1 || has_python(entry.path());
-            (is_wanted && is_module).then_some(path)
-        })
-        .collect();
+    visit_all_nearest_first(root, wanted_folder, LIMITS, |entry| {
+        found.extend(path_of_wanted(&entry, root, &wanted));
+        ControlFlow::Continue(())
+    });
     found.sort_by_key(|path| (path.matches('/').count(), path.clone()));
     found.truncate(RESULT_LIMIT);
     found
+}
+
+/// The path of an entry if it is one of the wanted, relative to the root.
+fn path_of_wanted(entry: &DirEntry, root: &Path, wanted: &[String]) -> Option<String> {
+    let path = entry.path().strip_prefix(root).ok()?.to_str()?.replace('\\', "/");
+    let is_folder = entry.file_type()?.is_dir();
+    let is_wanted = wanted.iter().any(|wanted| {
+        let prefix = path.strip_suffix(wanted.as_str());
+        prefix.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    });
+    // A folder is a Python package if it contains a module.
+    let is_module = !is_folder || wanted.len() == 1 || has_python(entry.path());
+    (is_wanted && is_module).then_some(path)
 }
 
 /// What is in the folder of a missing data file.
