@@ -163,3 +163,23 @@ def test_the_last_batch_of_a_loader() -> None:
     rest.loaded(loader, next(loader))
     batch = {"size": 8, "from": "loader", "certain": True, "samples_per_epoch": 11}
     assert rest.json() == batch
+
+
+def test_loaders_with_different_batch_sizes() -> None:
+    def batch_of(*sizes: int) -> dict[str, object]:
+        watch = BatchWatch()
+        for size in sizes:
+            loader = iter(torch.utils.data.DataLoader(range(50), batch_size=size))
+            watch.declared_by(loader)
+            watch.loaded(loader, next(loader))
+        batch = watch.json()
+        assert batch is not None
+        return batch
+
+    assert batch_of(4, 28) == {
+        "size": 28,
+        "from": "loader",
+        "certain": False,
+        "samples_per_epoch": 50,
+    }
+    assert batch_of(8, 8)["certain"] is True

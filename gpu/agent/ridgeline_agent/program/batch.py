@@ -134,6 +134,8 @@ class BatchWatch:
         if self._loaded:
             largest = self._largest_loader()
             is_certain = self._loaded_is_certain and (is_whole or whole in self._declared)
+            # With 16 labeled and 112 unlabeled samples, the batch size may be any of them.
+            is_certain &= len(set(self._loaded.values())) == 1 or len(self._declared) == 1
             return {
                 "size": whole,
                 "from": "loader",
