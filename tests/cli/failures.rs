@@ -315,6 +315,21 @@ fn project_module_not_on_the_path() {
 }
 
 #[test]
+fn extension_that_is_not_built() {
+    let train = "import fast_ops  # here\n";
+    let setup =
+        "import torch\nsetup(name='ops', ext_modules=[CUDAExtension('fast_ops', ['ops.cu'])])\n";
+    let Some(output) =
+        run_failing(train, &Program { files: &[("ops/setup.py", setup)], ..NOTHING })
+    else {
+        return;
+    };
+    output
+        .has_advice("not-built", Some(("train.py", train)))
+        .contains("-m pip install --no-build-isolation -e ./ops`");
+}
+
+#[test]
 fn tracker_without_a_login() {
     // wandb/sdk/wandb_init.py and wandb/errors
     let library = "class UsageError(Exception):\n    pass\n\

@@ -24,6 +24,7 @@ mod side_by_side;
 mod stage;
 mod step;
 mod stored;
+mod unbuilt_module;
 mod unsaved;
 mod warm_agents;
 mod what_if;

@@ -11,7 +11,7 @@ use ridgeline_gpu::agent::{
 use ridgeline_gpu::interpreter::Interpreter;
 
 use super::plan::Plan;
-use super::{missing_files, recording};
+use super::{missing_files, recording, unbuilt_module};
 use crate::config;
 use crate::discover::Discovery;
 use crate::documents::text_on_disk;
@@ -56,6 +56,7 @@ pub(super) fn add_run_facts(
     };
     failure.run.source = source(&failure, &plan.root).unwrap_or_default();
     failure.run.found_paths = missing_files::find(&failure, &plan.root);
+    failure.run.unbuilt = unbuilt_module::find(&failure, &plan.root);
     let contents = missing_files::folder_contents(&failure, &plan.root);
     failure.run.preparing_scripts = contents.scripts;
     failure.run.similar_files = contents.files;

@@ -19,7 +19,7 @@ mod tests;
 mod versions;
 
 pub(super) use self::arguments::usage_error;
-pub use self::imports::missing_module;
+pub use self::imports::{missing_module, unbuilt_module};
 
 use super::run::{Reader, RunFacts};
 use super::{RunFailure, quoted};
@@ -57,6 +57,7 @@ const RULES: &[Rule] = &[
     network::no_network,
     versions::numpy_binary,
     imports::relative_import,
+    imports::not_built,
     imports::own_module,
     imports::only_in_colab,
     removed_names::package_for_old_numpy,

@@ -5,6 +5,15 @@ use std::borrow::Cow;
 use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::FailureFacts;
 
+/// A module in C++, CUDA or Cython that is not built.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnbuiltModule {
+    /// The `setup.py` that builds it, or its file in Cython, relative to the root.
+    pub source: String,
+    /// Whether building it needs PyTorch.
+    pub needs_torch: bool,
+}
+
 /// The program, its settings and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFacts {
@@ -42,6 +51,8 @@ pub struct RunFacts {
     /// Files and folders in the project with the name that the program did not find, relative to
     /// the root.
     pub found_paths: Vec<String>,
+    /// If the missing module is compiled code of the project that is not built.
+    pub unbuilt: Option<UnbuiltModule>,
     /// Scripts beside the missing file whose names say that they create data, relative to the root:
     /// `data/openwebtext/prepare.py`.
     pub preparing_scripts: Vec<String>,

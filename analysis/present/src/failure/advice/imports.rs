@@ -1,6 +1,7 @@
 //! Modules that are not found.
 
 use super::{Advice, Failed, Reader, between, quoted};
+use crate::failure::run::UnbuiltModule;
 
 /// Modules whose PyPI package has a different name.
 const PACKAGES: &[(&str, &str)] = &[
@@ -79,6 +80,48 @@ pub(super) fn relative_import(failed: &Failed) -> Option<Advice> {
             ridgeline.toml to run it like `python -m {module}`."
         ),
     )
+}
+
+/// Returns the dotted name of a module that was not found, also as a name of its package.
+pub fn unbuilt_module(error_type: &str, message: &str) -> Option<String> {
+    if let Some(module) = missing_module(error_type, message) {
+        return Some(module.to_owned());
+    }
+    if super::last_name(error_type) != "ImportError" {
+        return None;
+    }
+    let (_, rest) = message.lines().next()?.split_once("cannot import name '")?;
+    let (name, rest) = rest.split_once("' from ")?;
+    let rest = rest.strip_prefix("partially initialized module ").unwrap_or(rest);
+    let (package, _) = rest.strip_prefix('\'')?.split_once('\'')?;
+    Some(format!("{package}.{name}"))
+}
+
+/// The module is compiled code of the project.
+pub(super) fn not_built(failed: &Failed) -> Option<Advice> {
+    let module = unbuilt_module(&failed.failure.error_type, &failed.failure.message)?;
+    let UnbuiltModule { source, needs_torch } = failed.run.unbuilt.as_ref()?;
+    let python = &failed.run.python;
+    let (folder, file) = source.rsplit_once('/').unwrap_or(("", source));
+    let text = if file == "setup.py" {
+        // By default pip builds in an environment without PyTorch.
+        let option = if *needs_torch { "--no-build-isolation " } else { "" };
+        format!(
+            "{} is compiled code of the project ({} names it), and is not built. Build it: \
+            `{python} -m pip install {option}-e ./{folder}`.{}",
+            quoted(&module),
+            quoted(source),
+            if *needs_torch { " CUDA code also needs the CUDA toolkit (`nvcc`)." } else { "" }
+        )
+    } else {
+        format!(
+            "{} is written in Cython ({}), and is not built. Install the project, which builds it: \
+            `{python} -m pip install -e .` in its folder.",
+            quoted(&module),
+            quoted(source)
+        )
+    };
+    failed.because("not-built", text)
 }
 
 /// The module is in the project, but not on Python's search path.

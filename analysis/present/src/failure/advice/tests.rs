@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::failure::FailureFrame;
+use crate::failure::run::UnbuiltModule;
 use ridgeline_python::DeclaredOption;
 use ridgeline_recording::manifest::{ModuleFacts, RaisedIn};
 
@@ -219,6 +220,18 @@ fn packages() {
     let mut own = failure("ModuleNotFoundError", "No module named 'models'");
     own.run.found_paths = vec!["src/models".into()];
     assert!(checked_advice(&own, "own-module").contains("PYTHONPATH=src "));
+    let mut unbuilt =
+        failure("ModuleNotFoundError", "No module named 'MultiScaleDeformableAttention'");
+    unbuilt.run.unbuilt =
+        Some(UnbuiltModule { source: "models/ops/setup.py".into(), needs_torch: true });
+    assert!(
+        checked_advice(&unbuilt, "not-built").contains("--no-build-isolation -e ./models/ops`")
+    );
+    let partial = "cannot import name 'fast' from partially initialized module 'pkg.data' (most likely due to a circular import) (pkg/data/__init__.py)";
+    let mut unbuilt = failure("ImportError", partial);
+    unbuilt.run.unbuilt =
+        Some(UnbuiltModule { source: "pkg/data/fast.pyx".into(), needs_torch: false });
+    assert!(checked_advice(&unbuilt, "not-built").contains("`pkg.data.fast` is written in Cython"));
     let version = |error_type: &str, message: &str, name: &str, version: Option<&str>, expected| {
         let mut failure = failure(error_type, message);
         let version = version.map(str::to_owned);

@@ -1,0 +1,107 @@
+//! Finds out whether a module that was not found is compiled code of the project that is not built:
+//! an extension in C++ or CUDA that a `setup.py` names, or a file in Cython.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use ignore::DirEntry;
+use ridgeline_analysis::present::failure::RunFailure;
+use ridgeline_analysis::present::failure::advice::unbuilt_module;
+use ridgeline_analysis::present::failure::run::UnbuiltModule;
+
+use crate::walk::{Limits, visit_nearest_first};
+
+const LIMITS: Limits = Limits { entries: 20_000, depth: 8, time: Duration::from_secs(1) };
+const MAX_SETUP_BYTES: u64 = 1 << 20;
+
+pub(super) fn find(failure: &RunFailure, root: &Path) -> Option<UnbuiltModule> {
+    let module = unbuilt_module(&failure.error_type, &failure.message)?;
+    let cython = format!("{}.pyx", module.replace('.', "/"));
+    let mut found = None;
+    visit_nearest_first(
+        root,
+        |_| true,
+        LIMITS,
+        |entry| {
+            let relative = entry.path().strip_prefix(root).unwrap_or(Path::new(""));
+            let needs_torch = match is_file(&entry) {
+                true if relative.ends_with("setup.py") => builds(entry.path(), &module),
+                true => relative.ends_with(&cython).then_some(false),
+                false => None,
+            };
+            if let (Some(needs_torch), Some(path)) = (needs_torch, relative.to_str()) {
+                found = Some(UnbuiltModule { source: path.replace('\\', "/"), needs_torch });
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        },
+    );
+    found
+}
+
+fn is_file(entry: &DirEntry) -> bool {
+    entry.file_type().is_some_and(|kind| kind.is_file())
+}
+
+/// Whether building with a `setup.py` needs PyTorch. Returns `None` if it has no extension of this
+/// name: `CUDAExtension('pkg._C', …)` or `make_cuda_ext(name='_C', module='pkg', …)`.
+fn builds(setup: &Path, module: &str) -> Option<bool> {
+    let mut bytes = Vec::new();
+    File::open(setup).ok()?.take(MAX_SETUP_BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let name = module.rsplit('.').next().unwrap_or(module);
+    let is_named = text.match_indices(name).any(|(at, _)| {
+        text[..at].ends_with(['\'', '"', '.']) && text[at + name.len()..].starts_with(['\'', '"'])
+    });
+    let imports_torch = |line: &str| {
+        line.trim_start().starts_with("import torch") || line.trim_start().starts_with("from torch")
+    };
+    (is_named && text.contains("ext_modules")).then(|| text.lines().any(imports_torch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_and_cython() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let cuda =
+            "setup(ext_modules=[CUDAExtension('pkg._C', sources), CUDAExtension(\"MSDA\", [])])";
+        for (file, text) in [
+            ("setup.py", "setup(name='pkg')"),
+            ("ops/setup.py", cuda),
+            ("pkg/data/transforms.pyx", ""),
+            ("pkg/data/other.py", ""),
+        ] {
+            let file = folder.path().join(file);
+            std::fs::create_dir_all(file.parent().expect("one")).expect("created");
+            std::fs::write(file, text).expect("written");
+        }
+        let look = |error_type: &str, message: &str| {
+            let failure = RunFailure {
+                error_type: error_type.into(),
+                message: message.into(),
+                ..RunFailure::default()
+            };
+            find(&failure, folder.path()).map(|found| found.source)
+        };
+        let missing =
+            |name: &str| look("ModuleNotFoundError", &format!("No module named '{name}'"));
+        assert_eq!(missing("MSDA").as_deref(), Some("ops/setup.py"));
+        assert_eq!(missing("pkg._C").as_deref(), Some("ops/setup.py"));
+        assert_eq!(missing("pkg.data.transforms").as_deref(), Some("pkg/data/transforms.pyx"));
+        assert_eq!(missing("pkg"), None);
+        assert_eq!(missing("MSD"), None);
+        let name = |name: &str, from: &str| {
+            look("ImportError", &format!("cannot import name '{name}' from {from} (…/x.py)"))
+        };
+        let partial = "partially initialized module 'pkg.data'";
+        assert_eq!(name("transforms", partial).as_deref(), Some("pkg/data/transforms.pyx"));
+        assert_eq!(name("_C", "'pkg'").as_deref(), Some("ops/setup.py"));
+        assert_eq!(name("other", partial), None);
+    }
+}
