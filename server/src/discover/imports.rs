@@ -89,7 +89,15 @@ impl ProjectFiles for Files {
 
     fn module(&self, importer: &PathBuf, level: u32, name: &str) -> Option<PathBuf> {
         if level == 0 {
-            return folders_above(importer).find_map(|start| module_below(self, &start, name));
+            let folder = importer.parent().unwrap_or(Path::new("")).as_os_str();
+            let mut resolved = self.resolved.borrow_mut();
+            if let Some(known) = resolved.get(folder).and_then(|of_folder| of_folder.get(name)) {
+                return known.clone();
+            }
+            let file = folders_above(importer).find_map(|start| module_below(self, &start, name));
+            let of_folder = resolved.entry(folder.to_owned()).or_default();
+            of_folder.insert(name.to_owned(), file.clone());
+            return file;
         }
         let above = usize::try_from(level).unwrap_or(usize::MAX);
         module_below(self, importer.ancestors().nth(above)?, name)

@@ -16,7 +16,9 @@ mod standard_library;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Deref;
@@ -102,11 +104,33 @@ type Version = (u64, Option<SystemTime>);
 #[derive(Debug, Default)]
 struct Files {
     facts: BTreeMap<PathBuf, Arc<Facts>>,
+    /// The same by the bytes of the path. A search resolves millions of imports, and comparing paths
+    /// component by component takes most of its time.
+    by_name: HashMap<OsString, Arc<Facts>>,
+    /// The files that absolute imports mean, by the folder of the importing file and the module.
+    resolved: RefCell<HashMap<OsString, HashMap<String, Option<PathBuf>>>>,
     /// Folders below the root with a license of their own: copies of other projects.
     copies: BTreeSet<PathBuf>,
 }
 
 impl Files {
+    fn new(facts: BTreeMap<PathBuf, Arc<Facts>>, copies: BTreeSet<PathBuf>) -> Self {
+        let by_name = facts
+            .iter()
+            .map(|(path, facts)| (path.clone().into_os_string(), Arc::clone(facts)))
+            .collect();
+        Files { facts, by_name, resolved: RefCell::default(), copies }
+    }
+
+    /// The facts of a file. The path has no `.` and no repeated separators.
+    fn get(&self, path: &Path) -> Option<&Arc<Facts>> {
+        self.by_name.get(path.as_os_str())
+    }
+
+    fn contains_key(&self, path: &Path) -> bool {
+        self.by_name.contains_key(path.as_os_str())
+    }
+
     /// Whether a file belongs to a copy of another project.
     fn is_copied(&self, path: &Path) -> bool {
         path.ancestors().any(|folder| self.copies.contains(folder))
@@ -267,17 +291,18 @@ impl Discovery {
             }
         }
         // Scripts come first: beside one, a notebook shows its results or has copies of its code.
-        let mut files = Files { facts: files, copies: listing.copies.clone() };
+        let mut files = Files::new(files, listing.copies.clone());
         let limit = choose::MAX_FOLLOWED_FILES;
         let trains = |path: &PathBuf| is_named_train(path) || choose::trains(&files, path);
         if !notebooks.is_empty() && !files.keys().take(limit).any(trains) {
-            let paths: Vec<PathBuf> = notebooks.keys().cloned().collect();
-            files.facts.extend(notebooks);
-            let (first, rest) = paths.split_at(paths.len().min(limit));
-            let idle = first.iter().filter(|path| !choose::trains(&files, path));
-            for path in idle.chain(rest).cloned().collect::<Vec<_>>() {
-                files.facts.remove(&path);
-            }
+            let scripts = files.facts;
+            let mut all = scripts.clone();
+            all.extend(notebooks.clone());
+            let all = Files::new(all, files.copies);
+            let mut facts = scripts;
+            let first = notebooks.into_iter().take(limit);
+            facts.extend(first.filter(|(path, _)| choose::trains(&all, path)));
+            files = Files::new(facts, all.copies);
         }
         // Forget the facts of deleted files.
         self.facts.retain(|path, _| {
