@@ -401,8 +401,11 @@ fn iteration(steps: &Steps, manifest: Option<&Manifest>) -> IterationCost {
 
 fn batch_source(batch: &Batch) -> Option<BatchSource> {
     let is_guessed = batch.certain == Some(false) && batch.size.is_some();
-    let from_loader = batch.from.as_deref() == Some("loader");
-    is_guessed.then_some(if from_loader { BatchSource::Loader } else { BatchSource::Input })
+    is_guessed.then_some(match batch.from.as_deref() {
+        Some("loader") => BatchSource::Loader,
+        Some("loaders") => BatchSource::Loaders,
+        _ => BatchSource::Input,
+    })
 }
 
 fn phases(contexts: &Contexts<'_>, sums: &Sums) -> PhaseTimes {

@@ -8,6 +8,8 @@ use super::{FileId, PhaseTimes};
 pub enum BatchSource {
     /// The shapes of the loader's batch, if the loader declares no batch size.
     Loader,
+    /// The shapes of the largest batch, if several loaders return batches of different sizes.
+    Loaders,
     /// The shapes of the outermost module's inputs.
     Input,
 }
@@ -17,6 +19,7 @@ impl BatchSource {
     pub fn name(self) -> &'static str {
         match self {
             BatchSource::Loader => "the loader's batch",
+            BatchSource::Loaders => "the largest of its loaders' batches",
             BatchSource::Input => "the model's input",
         }
     }

@@ -178,7 +178,7 @@ def test_loaders_with_different_batch_sizes() -> None:
 
     assert batch_of(4, 28) == {
         "size": 28,
-        "from": "loader",
+        "from": "loaders",
         "certain": False,
         "samples_per_epoch": 50,
     }

@@ -133,13 +133,13 @@ class BatchWatch:
         whole, is_whole = self._whole()
         if self._loaded:
             largest = self._largest_loader()
-            is_certain = self._loaded_is_certain and (is_whole or whole in self._declared)
             # With 16 labeled and 112 unlabeled samples, the batch size may be any of them.
-            is_certain &= len(set(self._loaded.values())) == 1 or len(self._declared) == 1
+            agree = len(set(self._loaded.values())) == 1 or len(self._declared) == 1
+            is_certain = self._loaded_is_certain and (is_whole or whole in self._declared)
             return {
                 "size": whole,
-                "from": "loader",
-                "certain": is_certain,
+                "from": "loader" if agree else "loaders",
+                "certain": is_certain and agree,
                 "samples_per_epoch": _samples_per_epoch(self._samplers.get(largest)),
             }
         if self._given:
