@@ -1,6 +1,7 @@
 //! The imports between the files of a project.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::python::{Import, ProgramOutline, ProjectFiles};
@@ -80,6 +81,36 @@ pub(super) fn module_below(files: &Files, folder: &Path, name: &str) -> Option<P
     module_file(files, &path)
 }
 
+/// The files that absolute imports mean, by the folder of the importing file and the module.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    by_folder: HashMap<OsString, HashMap<String, Option<PathBuf>>>,
+    count: usize,
+}
+
+/// The maximum number of resolved imports that are kept. A large library has some ten thousand.
+const MAX_RESOLVED: usize = 200_000;
+
+impl Resolved {
+    fn get_or_find(
+        &mut self,
+        folder: &OsStr,
+        name: &str,
+        find: impl FnOnce() -> Option<PathBuf>,
+    ) -> Option<PathBuf> {
+        if let Some(known) = self.by_folder.get(folder).and_then(|known| known.get(name)) {
+            return known.clone();
+        }
+        let file = find();
+        if self.count < MAX_RESOLVED {
+            self.count += 1;
+            let of_folder = self.by_folder.entry(folder.to_owned()).or_default();
+            of_folder.insert(name.to_owned(), file.clone());
+        }
+        file
+    }
+}
+
 impl ProjectFiles for Files {
     type File = PathBuf;
 
@@ -90,14 +121,9 @@ impl ProjectFiles for Files {
     fn module(&self, importer: &PathBuf, level: u32, name: &str) -> Option<PathBuf> {
         if level == 0 {
             let folder = importer.parent().unwrap_or(Path::new("")).as_os_str();
-            let mut resolved = self.resolved.borrow_mut();
-            if let Some(known) = resolved.get(folder).and_then(|of_folder| of_folder.get(name)) {
-                return known.clone();
-            }
-            let file = folders_above(importer).find_map(|start| module_below(self, &start, name));
-            let of_folder = resolved.entry(folder.to_owned()).or_default();
-            of_folder.insert(name.to_owned(), file.clone());
-            return file;
+            let find =
+                || folders_above(importer).find_map(|start| module_below(self, &start, name));
+            return self.resolved.borrow_mut().get_or_find(folder, name, find);
         }
         let above = usize::try_from(level).unwrap_or(usize::MAX);
         module_below(self, importer.ancestors().nth(above)?, name)

@@ -107,8 +107,7 @@ struct Files {
     /// The same by the bytes of the path. A search resolves millions of imports, and comparing paths
     /// component by component takes most of its time.
     by_name: HashMap<OsString, Arc<Facts>>,
-    /// The files that absolute imports mean, by the folder of the importing file and the module.
-    resolved: RefCell<HashMap<OsString, HashMap<String, Option<PathBuf>>>>,
+    resolved: RefCell<imports::Resolved>,
     /// Folders below the root with a license of their own: copies of other projects.
     copies: BTreeSet<PathBuf>,
 }
