@@ -131,7 +131,7 @@ fn is_data(name: &OsStr) -> bool {
     DATA_FOLDERS.iter().any(|folder| name.eq_ignore_ascii_case(folder))
 }
 
-fn is_folder(entry: &DirEntry) -> bool {
+pub(crate) fn is_folder(entry: &DirEntry) -> bool {
     entry.file_type().is_some_and(|kind| kind.is_dir())
 }
 

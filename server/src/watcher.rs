@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::config;
 use crate::event::Event;
-use crate::walk::{Limits, visit_nearest_first, walk};
+use crate::walk::{Limits, is_folder, visit_nearest_first, walk};
 
 /// Changes within this time are reported together. Editors and formatters write a file several
 /// times.
@@ -155,7 +155,7 @@ impl Thread {
             LIMITS,
             |entry| {
                 let path = entry.path();
-                if entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                if is_folder(&entry) {
                     self.watch_one(path);
                 } else if found.len() < FILE_LIMIT && is_relevant(path) {
                     found.push(path.to_owned());

@@ -102,6 +102,5 @@ fn is_license(path: &Path) -> bool {
 
 fn is_foreign(entry: &DirEntry) -> bool {
     FOREIGN_FOLDERS.iter().any(|foreign| entry.file_name() == *foreign)
-        || entry.file_type().is_some_and(|kind| kind.is_dir())
-            && entry.path().join("pyvenv.cfg").is_file()
+        || walk::is_folder(entry) && entry.path().join("pyvenv.cfg").is_file()
 }

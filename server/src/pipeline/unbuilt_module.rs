@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use ignore::DirEntry;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::present::failure::advice::unbuilt_module;
 use ridgeline_analysis::present::failure::run::UnbuiltModule;
@@ -27,7 +26,8 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Option<UnbuiltModule> {
         LIMITS,
         |entry| {
             let relative = entry.path().strip_prefix(root).unwrap_or(Path::new(""));
-            let needs_torch = match is_file(&entry) {
+            let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+            let needs_torch = match is_file {
                 true if relative.ends_with("setup.py") => builds(entry.path(), &module),
                 true => relative.ends_with(&cython).then_some(false),
                 false => None,
@@ -42,24 +42,34 @@ pub(super) fn find(failure: &RunFailure, root: &Path) -> Option<UnbuiltModule> {
     found
 }
 
-fn is_file(entry: &DirEntry) -> bool {
-    entry.file_type().is_some_and(|kind| kind.is_file())
-}
-
 /// Whether building with a `setup.py` needs PyTorch. Returns `None` if it has no extension of this
-/// name: `CUDAExtension('pkg._C', …)` or `make_cuda_ext(name='_C', module='pkg', …)`.
+/// name.
 fn builds(setup: &Path, module: &str) -> Option<bool> {
     let mut bytes = Vec::new();
     File::open(setup).ok()?.take(MAX_SETUP_BYTES).read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    let name = module.rsplit('.').next().unwrap_or(module);
+    let name = module.rsplit('.').next().filter(|name| !name.is_empty())?;
     let is_named = text.match_indices(name).any(|(at, _)| {
-        text[..at].ends_with(['\'', '"', '.']) && text[at + name.len()..].starts_with(['\'', '"'])
+        text[at + name.len()..].starts_with(['\'', '"']) && names_extension(&text[..at])
     });
     let imports_torch = |line: &str| {
         line.trim_start().starts_with("import torch") || line.trim_start().starts_with("from torch")
     };
     (is_named && text.contains("ext_modules")).then(|| text.lines().any(imports_torch))
+}
+
+/// Whether a name that comes after this text is that of an extension: `CUDAExtension('pkg._C', …)` or
+/// `make_cuda_ext(name='_C', module='pkg', …)`, but not a requirement.
+fn names_extension(before: &str) -> bool {
+    let package = |c: char| c == '.' || c == '_' || c.is_alphanumeric();
+    let Some(call) = before.trim_end_matches(package).strip_suffix(['\'', '"']) else {
+        return false;
+    };
+    let call = call.trim_end();
+    let is_name = |call: &str| call.trim_end().ends_with("name");
+    call.ends_with("xtension(")
+        || call.ends_with("_ext(")
+        || call.strip_suffix('=').is_some_and(is_name)
 }
 
 #[cfg(test)]
@@ -69,8 +79,8 @@ mod tests {
     #[test]
     fn extensions_and_cython() {
         let folder = tempfile::TempDir::new().expect("a folder");
-        let cuda =
-            "setup(ext_modules=[CUDAExtension('pkg._C', sources), CUDAExtension(\"MSDA\", [])])";
+        let cuda = "setup(install_requires=['scipy', \"pkg.gym\"], ext_modules=[\n\
+            CUDAExtension('pkg._C', sources), make_ext(\n    name = \"MSDA\", sources=[])])";
         for (file, text) in [
             ("setup.py", "setup(name='pkg')"),
             ("ops/setup.py", cuda),
@@ -96,6 +106,9 @@ mod tests {
         assert_eq!(missing("pkg.data.transforms").as_deref(), Some("pkg/data/transforms.pyx"));
         assert_eq!(missing("pkg"), None);
         assert_eq!(missing("MSD"), None);
+        // Requirements.
+        assert_eq!(missing("scipy"), None);
+        assert_eq!(missing("gym"), None);
         let name = |name: &str, from: &str| {
             look("ImportError", &format!("cannot import name '{name}' from {from} (…/x.py)"))
         };
