@@ -134,7 +134,7 @@ class Estimator:
         if self._saving:
             return
         if self._result_without_steps is None:
-            self.cut_short(f"no complete iteration within {seconds} s")
+            self.cut_short(f"no complete iteration within {seconds:g} s")
         self._current = self._result_without_steps
         self.cut_short(f"the optimizer did not step within {seconds:g} s")
 

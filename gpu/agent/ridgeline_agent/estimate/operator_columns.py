@@ -32,17 +32,16 @@ class OperatorColumns:
         self.full = False
         self._signatures: list[dict[str, Any]] = []
         self._by_key: dict[Any, int] = {}
-        self._signature: list[int] = []
-        self._phase: list[int] = []
-        self._stack: list[int] = []
-        self._module: list[int] = []
+        # Signature, phase, stack and module of each operator. One list, because the time limit may
+        # interrupt the program between two.
+        self._operators: list[tuple[int, int, int, int]] = []
         # Stack and module of the operator that created a backward node, by sequence number.
         self._forward: dict[int, tuple[int, int]] = {}
         self._last_link = _sequence_number()
         self._last_backward = (-1, -1)
 
     def __len__(self) -> int:
-        return len(self._signature)
+        return len(self._operators)
 
     def is_linked(self) -> bool:
         """Whether no backward node was created since the last operator."""
@@ -89,13 +88,10 @@ class OperatorColumns:
             signature = self._by_key[key] = self._describe(func, args, kwargs, result)
         if signature == _NO_SIGNATURE:
             return
-        if len(self._signature) >= MAX_OPERATORS or len(self._signatures) > MAX_SIGNATURES:
+        if len(self._operators) >= MAX_OPERATORS or len(self._signatures) > MAX_SIGNATURES:
             self.full = True
             return
-        self._signature.append(signature)
-        self._phase.append(place[0])
-        self._stack.append(place[1])
-        self._module.append(place[2])
+        self._operators.append((signature, *place))
 
     def _describe(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -116,21 +112,19 @@ class OperatorColumns:
 
     def place(self, operator: int) -> tuple[int, int, int]:
         """Returns phase, stack and module of an operator; after the last one, those of the last."""
-        at = min(operator, len(self._signature) - 1)
-        return (4, -1, -1) if at < 0 else (self._phase[at], self._stack[at], self._module[at])
+        at = min(operator, len(self._operators) - 1)
+        return (4, -1, -1) if at < 0 else self._operators[at][1:]
 
     def stacks(self) -> set[int]:
         """Returns all stacks of the iteration."""
-        return set(self._stack)
+        return {stack for _, _, stack, _ in self._operators}
 
     def json(self) -> dict[str, Any]:
         """Returns `signatures` and `ops` of docs/op-list.md."""
         return {
             "signatures": self._signatures,
             "ops": {
-                "signature": self._signature,
-                "phase": self._phase,
-                "stack": self._stack,
-                "module": self._module,
+                name: [operator[index] for operator in self._operators]
+                for index, name in enumerate(("signature", "phase", "stack", "module"))
             },
         }
