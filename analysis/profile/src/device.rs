@@ -11,7 +11,7 @@ pub struct Device {
     pub name: String,
     /// `cpu`, `cuda` or `rocm`.
     pub kind: String,
-    /// Compute capability such as `(9, 0)`.
+    /// Compute capability such as `(9, 0)`; on ROCm the architecture's number.
     pub capability: Option<(u32, u32)>,
     /// Streaming multiprocessors (or compute units).
     pub multiprocessors: Option<u32>,

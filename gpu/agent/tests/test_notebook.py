@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from agent_driver import Agent, log, manifest
 from ridgeline_agent.process.notebook import Notebook
+from ridgeline_agent.process.notebook_modules import MissingModules
 from ridgeline_agent.program import notebook_cells
 
 
@@ -165,3 +168,55 @@ def test_strange_cells_are_ignored(agent: Agent, tmp_path: Path) -> None:
         "finished", id=agent.start_entry(tmp_path, write(tmp_path, cells=cells))
     )
     assert (finished["outcome"], log(tmp_path)) == ("short", b"5\n6\n")
+
+
+def test_modules_of_a_kernel_that_are_not_installed(agent: Agent, tmp_path: Path) -> None:
+    imports = """\
+from IPython import display as shown, get_ipython
+from IPython.display import HTML, clear_output, display
+from IPython.core.display import Markdown
+import IPython, ipywidgets as widgets
+from ipywidgets import HBox, interact
+get_ipython().run_line_magic("matplotlib", "inline")
+assert IPython.version_info > (8,)
+class Row(HBox): pass
+row = Row(children=[widgets.FloatProgress(value=0.5)])
+assert row.children[0].value == 0.5
+row.layout.width = "50%"
+@interact(rate=(0.0, 1.0))
+def plot(rate): return rate
+assert plot(2) == 2
+with widgets.Output(): shown.clear_output()
+"""
+    loop = """\
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(40):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    clear_output(wait=True)
+    display(HTML("<b>1</b>")).update(Markdown("2"))
+"""
+    finished, printed = run(agent, tmp_path, imports, loop)
+    assert finished["outcome"] == "complete", printed
+
+
+def test_stand_ins_are_for_missing_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    finder = MissingModules(names, lambda: "the shell")
+    spec = finder.find_spec("IPython.display")
+    assert spec is not None and spec.loader is finder
+    assert finder.find_spec("IPythonic") is None
+    module = types.ModuleType("IPython")
+    finder.exec_module(module)
+    # A library sees no shell, a cell does.
+    assert module.get_ipython() is None
+    names["module"] = module
+    exec("shell = module.get_ipython()", names)
+    assert names["shell"] == "the shell"
+    # A submodule that an installed IPython lacks is missing.
+    installed = types.ModuleType("IPython")
+    monkeypatch.setitem(sys.modules, "IPython", installed)
+    assert finder.find_spec("IPython.display") is None

@@ -73,10 +73,15 @@ impl Page {
                 kind => format!("unknown device ({kind})"),
             }];
         }
-        facts.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
-        let capability = device.capability;
-        facts
-            .extend(capability.map(|(major, minor)| format!("compute capability {major}.{minor}")));
+        if device.kind == "rocm" {
+            facts.extend(device.multiprocessors.map(|count| format!("{count} compute units")));
+        } else {
+            facts.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
+            let capability = device.capability;
+            facts.extend(
+                capability.map(|(major, minor)| format!("compute capability {major}.{minor}")),
+            );
+        }
         if let (Some(rank), Some(size)) = (summary.trace.rank, summary.trace.world_size) {
             facts.push(format!("rank {rank} of {size}"));
         }

@@ -25,6 +25,7 @@ from typing import Any
 
 from ..failure.exception import EntryError
 from ..program import notebook_cells
+from .notebook_modules import MissingModules
 
 SUFFIX = ".ipynb"
 # A notebook with pictures can be long. Python needs about six times as much to read it.
@@ -63,6 +64,7 @@ class Notebook:
             get_ipython=lambda: shell,
             display=lambda *objects, **options: None,
         )
+        MissingModules(self._names, lambda: shell).install()
         cells: list[tuple[str, str]] = []
         # A cell may have been added since the notebook was saved.
         for number, saved in enumerate([*_cells(self._path), None], 1):

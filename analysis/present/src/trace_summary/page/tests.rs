@@ -91,6 +91,14 @@ fn a_trace_with_a_gpu() {
 }
 
 #[test]
+fn an_amd_gpu_has_compute_units_and_no_compute_capability() {
+    let trace = GPU.replace("NVIDIA H100", "AMD Instinct MI300X").replace("132", "304");
+    let trace = Trace::read(trace.as_bytes(), &Options::default()).expect("it is a trace");
+    let text = page(&summarize(&trace), 1, Style { color: false, width: 80 });
+    assert_eq!(text.lines().next(), Some("AMD Instinct MI300X · 304 compute units"));
+}
+
+#[test]
 fn one_row_of_each_list() {
     check(
         GPU,
