@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::python::syntax::cell_magics::shell_commands;
 use ridgeline_analysis::python::{DeclaredOption, SourceIndex, cpu_option, declared_options};
 use ridgeline_gpu::agent::{
     Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
@@ -14,7 +15,8 @@ use super::plan::Plan;
 use super::{missing_files, recording, unbuilt_module};
 use crate::config;
 use crate::discover::Discovery;
-use crate::documents::text_on_disk;
+use crate::documents::{self, text_on_disk};
+use crate::notebook;
 
 /// Adds all known facts about the run to its failure. It reads files.
 pub(super) fn add_run_facts(
@@ -66,6 +68,10 @@ pub(super) fn add_run_facts(
     let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok()) else {
         return failure;
     };
+    if notebook::is_notebook(script) {
+        failure.run.notebook_commands = notebook_commands(&failure, plan, script);
+        return failure;
+    }
     // One search reads each file of the project once.
     let mut discovery = Discovery::default();
     if failure.kind == "exit" || !failure.run.options.is_empty() {
@@ -75,6 +81,24 @@ pub(super) fn add_run_facts(
         failure.run.commands_before = discovery.commands_before(&plan.root, script, &request.args);
     }
     failure
+}
+
+/// Returns the shell commands of a notebook's cells, up to that of the failure.
+fn notebook_commands(failure: &RunFailure, plan: &Plan, script: &Path) -> Vec<String> {
+    const MAX_COMMANDS: usize = 200;
+    let cells = notebook::cells_on_disk(&plan.root.join(script), documents::SIZE_LIMIT as u64);
+    let failed = failure.frames.iter().rev().find_map(|it| notebook::cell_of(Path::new(&it.path)));
+    let until = failed.map_or(usize::MAX, |(_, number)| number);
+    let name = script.to_string_lossy().replace('\\', "/");
+    let mut commands = Vec::new();
+    for (number, cell) in (1..=until).zip(cells.unwrap_or_default()) {
+        let of_cell = shell_commands(&cell);
+        commands.extend(
+            of_cell.into_iter().map(|(line, text)| format!("{name}#{number}:{line}: {text}")),
+        );
+    }
+    commands.truncate(MAX_COMMANDS);
+    commands
 }
 
 /// Returns the options that the script declares, the files on the way to the failure, and the files

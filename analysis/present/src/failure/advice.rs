@@ -10,6 +10,7 @@ mod distributed;
 mod environment;
 mod imports;
 mod network;
+mod notebook;
 mod processes;
 #[cfg(test)]
 mod program_tests;

@@ -67,6 +67,9 @@ pub struct RunFacts {
     /// Commands that come before the program's in the same script, with their place: they may create
     /// what it reads.
     pub commands_before: Vec<String>,
+    /// Shell commands of a notebook's cells up to the failure, with their place: `train.ipynb#2:1: wget URL`. A run
+    /// skips them.
+    pub notebook_commands: Vec<String>,
     /// The last lines of output.
     pub output: Vec<String>,
     /// Completed iterations. `None` if unknown.

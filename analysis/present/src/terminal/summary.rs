@@ -15,8 +15,10 @@ use ridgeline_profile::{LineCost, ModuleCost, Phase, Profile, Provenance};
 /// The maximum number of lines, of modules and of kernels in a summary.
 const MAX_ROWS: usize = 8;
 
-/// The beginning of the agent's note that the iterations are those of an evaluation.
-const NOT_TRAINING: &str = "not training: ";
+/// The beginnings of notes that belong beside the headline: without the agent's note that the iterations are those of
+/// an evaluation, the throughput reads as that of training, and no number is right on a busy machine
+/// (`attribution/src/notes.rs`).
+const ABOUT_ALL_NUMBERS: [&str; 2] = ["not training: ", "The machine was busy: "];
 /// The maximum length of a note, in characters.
 const MAX_NOTE: usize = 400;
 
@@ -75,8 +77,7 @@ impl Summary<'_> {
             let look = if profile.iteration.slow.is_some() { WARM } else { FAINT };
             self.line(&self.style.paint(look, &clean(&spread)));
         }
-        // Otherwise the throughput reads as that of training.
-        for note in profile.notes.iter().filter(|note| note.starts_with(NOT_TRAINING)) {
+        for note in profile.notes.iter().filter(|note| is_about_all_numbers(note)) {
             self.line(&self.style.paint(WARM, &shorten(&clean(note), MAX_NOTE)));
         }
     }
@@ -288,8 +289,12 @@ impl Summary<'_> {
                 "  {time} of op time and {memory} of activations attributed to your code"
             ));
         }
-        for note in self.profile.notes.iter().filter(|note| !note.starts_with(NOT_TRAINING)) {
+        for note in self.profile.notes.iter().filter(|note| !is_about_all_numbers(note)) {
             self.line(&format!("  {}", shorten(&clean(note), MAX_NOTE)));
         }
     }
+}
+
+fn is_about_all_numbers(note: &str) -> bool {
+    ABOUT_ALL_NUMBERS.iter().any(|beginning| note.starts_with(beginning))
 }

@@ -168,15 +168,18 @@ fn the_function_around_an_expensive_line_is_shown() {
     );
 }
 
-/// The throughput of an evaluation is not shown as that of training.
 #[test]
-fn an_evaluation_says_so_below_its_headline() {
-    let (mut profile, ..) = costs(TRAIN, None);
-    let note = "not training: no optimizer step within 20 s of the first forward pass";
-    profile.notes.push(note.into());
-    let text = summary(&profile, Style { color: false, width: 80 });
-    assert_eq!(text.lines().nth(3), Some(note), "{text}");
-    assert_eq!(text.matches("not training").count(), 1, "{text}");
+fn what_is_about_all_numbers_is_below_the_headline() {
+    for note in [
+        "not training: no optimizer step within 20 s of the first forward pass",
+        "The machine was busy: the program waited for the CPU 30% of the measured time",
+    ] {
+        let (mut profile, ..) = costs(TRAIN, None);
+        profile.notes.push(note.into());
+        let text = summary(&profile, Style { color: false, width: 80 });
+        assert_eq!(text.lines().nth(3), Some(note), "{text}");
+        assert_eq!(text.matches(note).count(), 1, "{text}");
+    }
 }
 
 #[test]

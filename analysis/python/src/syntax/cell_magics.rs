@@ -26,17 +26,64 @@ pub fn python_of_cell(cell: &str) -> String {
         replace(&mut code, first.clone(), "");
         at = first.end;
     }
-    while at < cell.len() {
-        let end = line_end(cell, at);
-        match replacement(&cell[at..end]) {
-            Some((range, new)) => {
-                replace(&mut code, at + range.start..at + range.end, new);
-                at = end + 1;
-            }
-            None => at = statement_end(cell, at),
+    for line in lines_to_replace(cell, at) {
+        if let Some((range, new)) = replacement(&cell[line.clone()]) {
+            replace(&mut code, line.start + range.start..line.start + range.end, new);
         }
     }
     code
+}
+
+/// Returns the shell commands of a cell, with their lines from 1: of `!wget URL`, `%pip install x`,
+/// and the lines of `%%bash`.
+pub fn shell_commands(cell: &str) -> Vec<(u32, &str)> {
+    let first = first_line(cell).unwrap_or_default();
+    let start = match cell[first.clone()].trim_start().strip_prefix("%%") {
+        None => 0,
+        Some(rest) => {
+            let magic = rest.split_whitespace().next().unwrap_or_default();
+            if matches!(magic, "bash" | "sh" | "shell") {
+                let lines = cell.lines().enumerate().map(|(at, line)| (at, line.trim()));
+                return lines
+                    .filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '%']))
+                    .map(|(at, line)| (u32::try_from(at + 1).unwrap_or(u32::MAX), line))
+                    .collect();
+            }
+            if !PYTHON_CELLS.contains(&magic) {
+                return Vec::new();
+            }
+            first.end
+        }
+    };
+    let mut commands = Vec::new();
+    let (mut number, mut counted) = (1_u32, 0);
+    for range in lines_to_replace(cell, start) {
+        number = number.saturating_add(cell[counted..range.start].matches('\n').count() as u32);
+        counted = range.start;
+        let line = cell[range].trim();
+        let command = line.trim_start_matches(['!', '%']).trim_start();
+        let word = command.split(' ').next().unwrap_or_default();
+        let is_command = line.starts_with('!') || BARE_COMMANDS.contains(&word);
+        if is_command && !command.is_empty() {
+            commands.push((number, command));
+        }
+    }
+    commands
+}
+
+/// The ranges of the lines from `at` on that are not Python.
+fn lines_to_replace(cell: &str, mut at: usize) -> Vec<Range<usize>> {
+    let mut lines = Vec::new();
+    while at < cell.len() {
+        let end = line_end(cell, at);
+        if replacement(&cell[at..end]).is_some() {
+            lines.push(at..end);
+            at = end + 1;
+        } else {
+            at = statement_end(cell, at);
+        }
+    }
+    lines
 }
 
 /// The first line that is not blank.
@@ -204,6 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn commands_of_a_cell() {
+        let check = |cell: &str, expected: &[(u32, &str)]| {
+            assert_eq!(shell_commands(cell), expected, "{cell:?}");
+        };
+        check("", &[]);
+        check(
+            "x = 1\n!wget a.b/c  \n%pip install é\npip install d",
+            &[(2, "wget a.b/c"), (3, "pip install é"), (4, "pip install d")],
+        );
+        check("%%time\nif x:\n  !!ls", &[(3, "ls")]);
+        check("%matplotlib inline\n%cd data\n?x\n!\nx = \"\"\"\n!ls\n\"\"\"", &[]);
+        check("%%bash\n# get it\nwget a\n\n  unzip b", &[(3, "wget a"), (5, "unzip b")]);
+        check("%%writefile a.sh\nwget a", &[]);
+    }
+
+    #[test]
     fn python_is_kept() {
         for code in [
             "",
@@ -233,6 +296,7 @@ mod tests {
             let length = random(24);
             let cell: String = (0..length).map(|_| letters[random(letters.len())]).collect();
             let code = python_of_cell(&cell);
+            assert!(shell_commands(&cell).len() < 24);
             let ends = |text: &str| -> Vec<usize> {
                 text.match_indices(['\n', '\r']).map(|(at, _)| at).collect()
             };

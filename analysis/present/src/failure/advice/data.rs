@@ -3,6 +3,7 @@
 use ridgeline_python::DeclaredOption;
 
 use super::arguments::listed;
+use super::notebook;
 use super::{Advice, Failed, Reader, RunFailure, between, quoted};
 
 /// A command that the program starts is missing.
@@ -151,9 +152,24 @@ fn writes(source: &str) -> bool {
 /// The file does not exist where the program looks for it.
 pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let name = missing_path(failed.failure)?;
+    let of_notebook = notebook::commands_that_name(failed, name.rsplit('/').next().unwrap_or(name));
+    if !of_notebook.is_empty() {
+        return failed.because(
+            "missing-file",
+            format!(
+                "The file {} does not exist. The notebook gets it with shell commands, which a run skips. Run them \
+                once in {}:{}",
+                quoted(name),
+                failed.run.looked_up_from(),
+                listed(&of_notebook)
+            ),
+        );
+    }
     if let Some(existing) = failed.run.found_paths.first() {
         let folder = existing.strip_suffix(name).map(|folder| folder.trim_end_matches('/'));
         let fix = match folder {
+            // It runs in its own folder, wherever it was started.
+            _ if failed.run.is_notebook() => "Correct the path in the notebook.".to_owned(),
             Some(folder) if !folder.is_empty() => run_in(failed, folder),
             _ => "Correct the path.".to_owned(),
         };
@@ -190,6 +206,13 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             None => format!("{} {script}", failed.run.python),
         };
         format!("The script {} may create it: {}.", quoted(script), quoted(&command))
+    } else if let commands = notebook::commands_that_get_data(failed)
+        && !commands.is_empty()
+    {
+        format!(
+            "The notebook has shell commands that may create it, which a run skips.{}",
+            listed(&commands)
+        )
     } else if !failed.run.commands_before.is_empty() {
         format!("Commands that come first may create it.{}", listed(&failed.run.commands_before))
     } else if is_checkpoint {

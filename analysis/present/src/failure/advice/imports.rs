@@ -1,6 +1,6 @@
 //! Modules that are not found.
 
-use super::{Advice, Failed, Reader, between, quoted};
+use super::{Advice, Failed, Reader, between, notebook, quoted};
 use crate::failure::run::UnbuiltModule;
 
 /// Modules whose PyPI package has a different name.
@@ -203,6 +203,13 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
             failed.run.torch
         ),
         (None, None) => format!("Install it: `{python} -m pip install {package}`. Or choose the"),
+    };
+    let how = match notebook::requirement_of(failed, &[top, package]) {
+        Some(requirement) => format!(
+            "The notebook installs it with a shell command, which a run skips. Run it once: `{python} -m pip install \
+            {requirement}`. Or choose the"
+        ),
+        None => how,
     };
     failed.because(
         "missing-package",

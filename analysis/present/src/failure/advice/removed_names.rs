@@ -113,6 +113,8 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
     ("TrainingArguments", "evaluation_strategy", "Write `eval_strategy` instead"),
     ("TrainingArguments", "no_cuda", "Write `use_cpu` instead"),
     ("OneHotEncoder", "sparse", "Write `sparse_output` instead"),
+    ("TensorDataset", "data_tensor", "Pass the tensors without names"),
+    ("backward", "retain_variables", "Write `retain_graph` instead"),
 ];
 
 /// The program uses an argument that newer versions removed:

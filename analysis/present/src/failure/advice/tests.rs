@@ -361,6 +361,8 @@ fn removed_names() {
     let text = keyword("Trainer.__init__()", "tokenizer", "removed-name");
     assert!(text.contains("Write `processing_class` instead."), "{text}");
     keyword("ReduceLROnPlateau.__init__()", "verbose", "removed-name");
+    keyword("TensorDataset.__init__()", "data_tensor", "removed-name");
+    keyword("Tensor.backward()", "retain_variables", "removed-name");
     keyword("forward()", "verbose", "");
 }
 
@@ -377,6 +379,52 @@ fn data_from_commands_that_come_first() {
         ),
         "{text}"
     );
+}
+
+#[test]
+fn shell_commands_of_a_notebook() {
+    let with = |error_type: &str, message: &str, file: Option<&str>, commands: &[&str]| {
+        let mut failure = failure(error_type, message);
+        failure.run.program = "a.ipynb".into();
+        failure.run.error.errno = file.map(|_| "ENOENT".into());
+        failure.run.error.file = file.map(str::to_owned);
+        let place = |text: &&str| format!("a.ipynb#2:1: {text}");
+        failure.run.notebook_commands = commands.iter().map(place).collect();
+        failure
+    };
+    let missing = "No module named 'mnist1d'";
+    let package = |command: &str| {
+        let failure =
+            with("ModuleNotFoundError", missing, None, &["pip install -q numpy", command]);
+        checked_advice(&failure, "missing-package")
+    };
+    for (command, installed) in [
+        (
+            "pip install git+https://github.com/greydanus/MNIST1D",
+            "git+https://github.com/greydanus/MNIST1D`.",
+        ),
+        ("pip install -qU \"mnist1d==0.0.2\" && ls", "mnist1d==0.0.2`."),
+        ("pip install mnist1d-tools $X", "mnist1d`."),
+        ("wget mnist1d", "mnist1d`."),
+    ] {
+        let text = package(command);
+        assert!(text.contains(&format!("`.venv/bin/python -m pip install {installed}")), "{text}");
+    }
+    let no_file = "[Errno 2] No such file or directory";
+    let of_file =
+        |commands: &[&str]| with("FileNotFoundError", no_file, Some("data/x.npy"), commands);
+    let text = checked_advice(&of_file(&["ls", "wget https://a.b/x.npy"]), "missing-file");
+    assert_eq!(
+        text,
+        "The file `data/x.npy` does not exist. The notebook gets it with shell commands, which a run skips. Run them \
+        once in the project folder: a.ipynb#2:1 has `wget https://a.b/x.npy`."
+    );
+    let text = checked_advice(&of_file(&["ls", "unzip data.zip"]), "missing-file");
+    assert!(text.ends_with("which a run skips. a.ipynb#2:1 has `unzip data.zip`."), "{text}");
+    let mut elsewhere = of_file(&[]);
+    elsewhere.run.found_paths = vec!["other/data/x.npy".into()];
+    let text = checked_advice(&elsewhere, "missing-file");
+    assert!(text.ends_with("Correct the path in the notebook."), "{text}");
 }
 
 #[test]
