@@ -38,6 +38,10 @@ pub(super) fn add_run_facts(
         torch: torch.map(|torch| torch.version.clone()).unwrap_or_default(),
         torch_has_gpu: torch.map(|torch| torch.cuda.is_some() || torch.hip.is_some()),
         cpu_option: plan.file().and_then(|file| unused_cpu_option(file, &request.args)),
+        spawns_by_gpus: plan
+            .file()
+            .and_then(text_on_disk)
+            .is_some_and(|text| spawns_by_gpus(&text)),
         device: request.device.clone(),
         working_directory: relative.to_string_lossy().replace('\\', "/"),
         writes_denied: request.side_effects == SideEffectsMode::Deny,
@@ -138,6 +142,10 @@ fn unused_cpu_option(file: &Path, given: &[String]) -> Option<String> {
     let (option, _) = cpu_option(&SourceIndex::new(text_on_disk(file)?))?;
     let is_given = option.iter().all(|word| given.contains(word));
     (!is_given).then(|| option.join(" "))
+}
+
+fn spawns_by_gpus(text: &str) -> bool {
+    text.contains("cuda.device_count()") && text.contains("spawn(")
 }
 
 /// Returns the source text of the innermost frame's line, which a recording does not contain.

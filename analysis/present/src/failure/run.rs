@@ -36,6 +36,8 @@ pub struct RunFacts {
     /// The arguments that make the program use the CPU, if it uses a GPU by default and declares such
     /// an option: `--device cpu`.
     pub cpu_option: Option<String>,
+    /// Whether the script starts processes by the number of GPUs: `mp.spawn(main, nprocs=torch.cuda.device_count())`.
+    pub spawns_by_gpus: bool,
     /// The requested device: `auto`, `cpu`, `cuda:1`.
     pub device: String,
     /// Relative to the project root; empty for the root itself.

@@ -89,6 +89,11 @@ pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String>
             CPU or for fewer GPUs, if it has one."
                 .to_owned()
         }
+        "short" if run.spawns_by_gpus && run.signals == super::run::SignalCounts::default() => {
+            "The program starts a process for each GPU (`torch.cuda.device_count()`), and without a GPU it starts \
+            none. Set the number of processes by hand, and use the CPU and the `gloo` backend in them."
+                .to_owned()
+        }
         "short" if run.iterations == Some(0) => format!(
             "Ridgeline measures a training loop. If another script trains, profile that one. If \
             this one needs an option to train, pass it. {}.",
@@ -368,6 +373,9 @@ mod tests {
         failure.run.output = vec!["CUDA is not available".to_owned(), "done".to_owned()];
         let advice = suggestion(&failure, Reader::Terminal).unwrap_or_default();
         assert!(advice.contains("If another script trains"), "{advice}");
+        failure.run.spawns_by_gpus = true;
+        let advice = suggestion(&failure, Reader::Terminal).unwrap_or_default();
+        assert!(advice.contains("without a GPU it starts none"), "{advice}");
     }
 
     #[test]

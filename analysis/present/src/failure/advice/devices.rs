@@ -12,6 +12,7 @@ const NO_GPU_MESSAGES: &[&str] = &[
     "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
     "Cannot initialize CUDA without ATen_cuda library",
     "ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+    "nccl2 requires at least one CUDA device",
     "The NVIDIA driver on your system is too old",
 ];
 

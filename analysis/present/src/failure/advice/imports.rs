@@ -267,17 +267,21 @@ fn is_requirement(word: &str) -> bool {
 /// The program asks for the version of a package that is not installed, such as the project itself.
 pub(super) fn missing_metadata(failed: &Failed) -> Option<Advice> {
     let message = failed.failure.message.as_str();
-    let name = message.strip_prefix("No package metadata was found for ")?.trim();
+    let name = message.lines().next()?.strip_prefix("No package metadata was found for ")?.trim();
     if !failed.is(&["PackageNotFoundError"]) || name.is_empty() {
         return None;
     }
     let python = &failed.run.python;
+    let install = match is_requirement(name) {
+        true => format!(": `{python} -m pip install {name}`"),
+        false => String::new(),
+    };
     failed.because(
         "missing-package",
         format!(
             "The program asks for the version of {}, which is not installed in the environment of \
             {python}. If that is this project, install it in place: `{python} -m pip install -e .`. \
-            Otherwise install the package.",
+            Otherwise install the package{install}.",
             quoted(name)
         ),
     )

@@ -58,6 +58,7 @@ fn gpus_and_other_devices() {
         "No CUDA GPUs are available",
         "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.",
         "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "nccl2 requires at least one CUDA device",
     ] {
         check("RuntimeError", text, "gpu-absent");
     }
@@ -206,12 +207,19 @@ fn packages() {
         let text = missing(module);
         assert!(text.contains(&format!(".venv/bin/python -m pip install {package}`")), "{text}");
     }
-    let message = "No package metadata was found for torch-rechub";
+    let message = "No package metadata was found for torch-rechub\ncaused by StopIteration:";
     let text = checked_advice(
         &failure("importlib.metadata.PackageNotFoundError", message),
         "missing-package",
     );
+    assert!(text.contains("version of `torch-rechub`, which"), "{text}");
     assert!(text.contains("`.venv/bin/python -m pip install -e .`"), "{text}");
+    assert!(
+        text.ends_with(
+            "Otherwise install the package: `.venv/bin/python -m pip install torch-rechub`."
+        ),
+        "{text}"
+    );
     for (module, has_protobuf) in [("google", true), ("google.colab", false)] {
         let message = format!("No module named '{module}'");
         let text = checked_advice(&failure("ModuleNotFoundError", &message), "only-in-colab");
