@@ -74,6 +74,11 @@ fn invalid_runs_are_reported() {
         .stderr_contains("file `gone` does not exist")
         .stderr_contains("HEAD~1");
     run("last").exits_with(2).stderr_contains("has not been profiled yet");
+    let both = [recording("mlp-cpu"), recording("conv-cpu")];
+    sandbox
+        .run(&["compare", &both[0], &both[1], "--json", "-", "--markdown", "-"])
+        .exits_with(2)
+        .stderr_contains("print to the same output");
     let deep = "[".repeat(200_000);
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
     for (name, text) in [

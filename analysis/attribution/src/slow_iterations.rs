@@ -7,8 +7,8 @@ use super::contexts::Contexts;
 use super::join::Join;
 use super::lines::{LineIndex, Lines};
 use ridgeline_base::statistics::median;
-use ridgeline_profile::FileId;
 use ridgeline_profile::slow_iterations::{SlowIterations, SlowLine};
+use ridgeline_profile::{BUSY_SHARE, FileId};
 use ridgeline_recording::manifest::{Iterations, SlowStack};
 
 /// The minimum ratio of a line's time in slow iterations to that in the others for it to be the
@@ -30,7 +30,8 @@ const MAX_SHARE_OF_OTHERS: f64 = 0.5;
 const MAX_DEVIATION: f64 = 0.25;
 
 /// Returns the slow iterations found by the recorder; `None` if there is only one without a period,
-/// which may be an accident.
+/// which may be an accident, or if other programs may have caused them: the machine was busy, they have no period, and
+/// no line is known that makes them slow.
 pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
     let wall = Split::of(&iterations.timed_ns, &iterations.slow);
     let (typical_ns, slow_ns) = (median(&wall.others)?, median(&wall.slow)?);
@@ -41,7 +42,9 @@ pub(super) fn from_recorder(iterations: &Iterations) -> Option<SlowIterations> {
         period >= 2 && undisturbed.mean_that_fits(&undisturbed_ns, Some(period)).is_some()
     };
     let period = iterations.period.filter(is_period);
-    if iterations.slow.len() < 2 && period.is_none() {
+    let may_be_of_others = iterations.waited_share() >= BUSY_SHARE
+        && lines_of_stacks(&iterations.slow_stacks).is_empty();
+    if period.is_none() && (iterations.slow.len() < 2 || may_be_of_others) {
         return None;
     }
     let mean_ns = match (wall.mean_that_fits(&iterations.timed_ns, period), period) {
@@ -291,16 +294,35 @@ mod tests {
         check(&[2, 9, 2, 2], &[1], None, None);
     }
 
+    fn stacks(stacks: &[(&[u32], u32, u32)]) -> Vec<SlowStack> {
+        let stack = |&(lines, slow, others): &(&[u32], u32, u32)| SlowStack {
+            lines: lines.iter().map(|&line| Location { file: 0, line }).collect(),
+            slow,
+            others,
+        };
+        stacks.iter().map(stack).collect()
+    }
+
+    /// On a busy machine, slow iterations without a period and a line are those of other programs.
+    #[test]
+    fn slow_iterations_of_a_busy_machine() {
+        let mut iterations = Iterations {
+            timed_ns: vec![9, 9, 2, 2, 2, 2, 2, 2],
+            timed_waited_ns: vec![0, 0, 1, 1, 1, 0, 0, 0],
+            slow: vec![0, 1],
+            ..Iterations::default()
+        };
+        assert!(from_recorder(&iterations).is_none());
+        iterations.slow_stacks = stacks(&[(&[50, 10], 2, 30), (&[50, 14], 20, 0)]);
+        assert!(from_recorder(&iterations).is_some());
+        iterations.slow_stacks.clear();
+        iterations.timed_waited_ns.fill(0);
+        assert!(from_recorder(&iterations).is_some());
+    }
+
     #[track_caller]
-    fn check_stacks(stacks: &[(&[u32], u32, u32)], expected: &[u32]) {
-        let stacks: Vec<SlowStack> = stacks
-            .iter()
-            .map(|&(lines, slow, others)| SlowStack {
-                lines: lines.iter().map(|&line| Location { file: 0, line }).collect(),
-                slow,
-                others,
-            })
-            .collect();
+    fn check_stacks(all: &[(&[u32], u32, u32)], expected: &[u32]) {
+        let stacks = stacks(all);
         let found: Vec<u32> = lines_of_stacks(&stacks).iter().map(|one| one.line).collect();
         assert_eq!(found, expected);
     }

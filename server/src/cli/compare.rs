@@ -37,6 +37,13 @@ const BASELINES: &str = "A baseline is the output of `check --write-baseline` or
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let is_printed = |file: &Option<PathBuf>| output_file::is_stdout(file.as_deref());
+    if is_printed(&args.json) && is_printed(&args.markdown) {
+        return Err(Failure::usage(
+            "--json - and --markdown - print to the same output",
+            "Write one of them to a file",
+        ));
+    }
     let project = profile::absolute(&args.project)?;
     let store = run::open_store()?;
     let root = match project.is_file() {
@@ -56,7 +63,7 @@ pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure
     if let Some(file) = &args.markdown {
         output_file::write_text(&markdown(&comparison, runs), file)?;
     }
-    if [&args.json, &args.markdown].iter().any(|file| output_file::is_stdout(file.as_deref())) {
+    if is_printed(&args.json) || is_printed(&args.markdown) {
         return Ok(());
     }
     let style = Style { color: terminal.colors(), width: terminal.width() };
