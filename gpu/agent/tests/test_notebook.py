@@ -204,19 +204,27 @@ for _ in range(40):
 
 
 def test_stand_ins_are_for_missing_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, Any] = {}
-    finder = MissingModules(names, lambda: "the shell")
+    finder = MissingModules()
     spec = finder.find_spec("IPython.display")
     assert spec is not None and spec.loader is finder
     assert finder.find_spec("IPythonic") is None
-    module = types.ModuleType("IPython")
-    finder.exec_module(module)
-    # A library sees no shell, a cell does.
-    assert module.get_ipython() is None
-    names["module"] = module
-    exec("shell = module.get_ipython()", names)
-    assert names["shell"] == "the shell"
     # A submodule that an installed IPython lacks is missing.
-    installed = types.ModuleType("IPython")
-    monkeypatch.setitem(sys.modules, "IPython", installed)
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     assert finder.find_spec("IPython.display") is None
+
+
+def test_shell_of_an_installed_ipython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed = types.ModuleType("IPython")
+    installed.__dict__["get_ipython"] = lambda: None
+    monkeypatch.setitem(sys.modules, "IPython", installed)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    entry = write(
+        tmp_path,
+        "from IPython import get_ipython\nget_ipython().run_line_magic('env', 'A_VARIABLE=1')",
+        "import os\nvalue = os.environ.pop('A_VARIABLE')\n",
+    )
+    names: dict[str, Any] = {}
+    Notebook(entry["path"], names).run()
+    assert names["value"] == "1"
+    # A library sees no shell.
+    assert installed.get_ipython() is None

@@ -64,7 +64,7 @@ class Notebook:
             get_ipython=lambda: shell,
             display=lambda *objects, **options: None,
         )
-        MissingModules(self._names, lambda: shell).install()
+        MissingModules().install()
         cells: list[tuple[str, str]] = []
         # A cell may have been added since the notebook was saved.
         for number, saved in enumerate([*_cells(self._path), None], 1):
@@ -77,6 +77,8 @@ class Notebook:
             notebook_cells.TEXTS[os.path.realpath(name)] = text.encode("utf-8", "surrogateescape")
             lines = text.splitlines(keepends=True)
             linecache.cache[name] = (len(text), None, lines, name)
+        if any("IPython" in text and "get_ipython" in text for _, text in cells):
+            _share_shell(self._names, shell)
         for name, text in cells:
             try:
                 self._run_cell(name, text)
@@ -172,6 +174,22 @@ class Shell:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *arguments, **options: None
+
+
+def _share_shell(names: dict[str, Any], shell: Shell) -> None:
+    """Makes `IPython.get_ipython` return the shell for the cells: outside of a kernel it returns
+    None, which libraries still get.
+    """
+    try:
+        module = importlib.import_module("IPython")
+    except Exception:
+        return  # The cell that imports it fails in the same way.
+    original = module.get_ipython
+
+    def get_ipython() -> object:
+        return shell if sys._getframe(1).f_globals is names else original()
+
+    module.get_ipython = get_ipython  # type: ignore[attr-defined]
 
 
 def _replaced(line: str) -> tuple[str | None, bool]:

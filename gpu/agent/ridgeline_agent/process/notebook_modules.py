@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -43,16 +43,7 @@ class Nothing:
 
 
 class MissingModules(MetaPathFinder, Loader):
-    """Finds the modules of these packages that are not installed.
-
-    Args:
-        names: The namespace of the notebook's cells.
-        get_ipython: Returns the shell, for the cells. Libraries get None, as outside of a kernel.
-    """
-
-    def __init__(self, names: dict[str, Any], get_ipython: Callable[[], object]) -> None:
-        self._names = names
-        self._get_ipython = get_ipython
+    """Finds the modules of these packages that are not installed."""
 
     def install(self) -> None:
         """Adds it after the finders of installed modules."""
@@ -75,13 +66,11 @@ class MissingModules(MetaPathFinder, Loader):
             __version__="9.0.0", version_info=(9, 0, 0), __getattr__=self._attribute
         )
         if module.__name__ == "IPython":
-            module.__dict__["get_ipython"] = self._shell
+            # There is no shell outside of a kernel.
+            module.__dict__["get_ipython"] = lambda: None
 
     def _attribute(self, name: str) -> Nothing | type[Nothing]:
         if name.startswith("__"):
             raise AttributeError(name)
         # A class may be the base of another. Anything else is a function or a module.
         return Nothing if name[0].isupper() else Nothing()
-
-    def _shell(self) -> object:
-        return self._get_ipython() if sys._getframe(1).f_globals is self._names else None
