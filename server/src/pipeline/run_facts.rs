@@ -97,12 +97,21 @@ fn notebook_commands(failure: &RunFailure, plan: &Plan, script: &Path) -> Vec<St
     let mut commands = Vec::new();
     for (number, cell) in (1..=until).zip(cells.unwrap_or_default()) {
         let of_cell = shell_commands(&cell);
-        commands.extend(
-            of_cell.into_iter().map(|(line, text)| format!("{name}#{number}:{line}: {text}")),
-        );
+        let shown = of_cell.into_iter().filter(|(_, text)| !may_have_secret(text));
+        commands.extend(shown.map(|(line, text)| format!("{name}#{number}:{line}: {text}")));
     }
     commands.truncate(MAX_COMMANDS);
     commands
+}
+
+/// Whether a command may contain a password or a token, which no message repeats.
+fn may_have_secret(command: &str) -> bool {
+    let command = command.to_lowercase();
+    let words = ["token", "authorization", "password", "secret", "api_key", "apikey", "api-key"];
+    let has_login = command.split("://").skip(1).any(|rest| {
+        rest.split(['/', ' ', '"', '\'']).next().is_some_and(|host| host.contains('@'))
+    });
+    has_login || words.iter().any(|word| command.contains(word))
 }
 
 /// Returns the options that the script declares, the files on the way to the failure, and the files
@@ -199,5 +208,30 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::Timing => "timing",
         Stage::Profiling => "profiling",
         Stage::Saving => "saving",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_with_a_login_are_not_repeated() {
+        for command in [
+            "git clone https://name:1234@example.org/data",
+            "git clone \"https://x-access@example.org\"",
+            "wget --header 'Authorization: Bearer x' https://example.org/a",
+            "hf auth login --token hf_x",
+            "curl https://example.org/a?api_key=1",
+        ] {
+            assert!(may_have_secret(command), "{command}");
+        }
+        for command in [
+            "wget https://example.org/a@b.zip",
+            "pip install git+https://example.org/a@v1",
+            "pip install a@https://example.org/b",
+        ] {
+            assert!(!may_have_secret(command), "{command}");
+        }
     }
 }

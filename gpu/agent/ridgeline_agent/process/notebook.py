@@ -182,9 +182,9 @@ def _share_shell(names: dict[str, Any], shell: Shell) -> None:
     """
     try:
         module = importlib.import_module("IPython")
+        original = module.get_ipython
     except Exception:
         return  # The cell that imports it fails in the same way.
-    original = module.get_ipython
 
     def get_ipython() -> object:
         return shell if sys._getframe(1).f_globals is names else original()

@@ -56,7 +56,7 @@ class MissingModules(MetaPathFinder, Loader):
         target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         package = sys.modules.get(name.partition(".")[0])
-        is_installed = package is not None and package.__loader__ is not self
+        is_installed = package is not None and getattr(package, "__loader__", None) is not self
         if name.partition(".")[0] not in _PACKAGES or is_installed:
             return None
         return ModuleSpec(name, self, is_package=True)

@@ -205,11 +205,11 @@ pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
         (None, None) => format!("Install it: `{python} -m pip install {package}`. Or choose the"),
     };
     let how = match notebook::requirement_of(failed, &[top, package]) {
-        Some(requirement) => format!(
+        Some(requirement) if discontinued.is_none() => format!(
             "The notebook installs it with a shell command, which a run skips. Run it once: `{python} -m pip install \
             {requirement}`. Or choose the"
         ),
-        None => how,
+        _ => how,
     };
     failed.because(
         "missing-package",

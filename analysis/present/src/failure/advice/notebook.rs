@@ -2,14 +2,17 @@
 
 use super::Failed;
 
-/// More commands are not read.
+/// The maximum number of commands in a message.
 const MAX_SHOWN: usize = 3;
 
-/// Returns the commands with this word.
+/// Returns the commands that may create a file, because they contain its name.
 pub(super) fn commands_that_name(failed: &Failed, file: &str) -> Vec<String> {
+    const OTHERS: [&str; 8] = ["pip", "conda", "mamba", "uv", "ls", "cat", "head", "rm"];
     // A short name may be a part of another word.
     let is_name = file.len() > 2;
-    let has = |command: &&String| is_name && text_of(command).contains(file);
+    let has = |command: &&String| {
+        is_name && text_of(command).contains(file) && !OTHERS.contains(&first_word(command))
+    };
     failed.run.notebook_commands.iter().filter(has).take(MAX_SHOWN).cloned().collect()
 }
 
@@ -17,10 +20,7 @@ pub(super) fn commands_that_name(failed: &Failed, file: &str) -> Vec<String> {
 pub(super) fn commands_that_get_data(failed: &Failed) -> Vec<String> {
     const COMMANDS: [&str; 11] =
         ["wget", "curl", "gdown", "kaggle", "git", "unzip", "tar", "gunzip", "cp", "aria2c", "7z"];
-    let gets = |command: &&String| {
-        let word = text_of(command).split_whitespace().next().unwrap_or_default();
-        COMMANDS.contains(&word)
-    };
+    let gets = |command: &&String| COMMANDS.contains(&first_word(command));
     failed.run.notebook_commands.iter().filter(gets).take(MAX_SHOWN).cloned().collect()
 }
 
@@ -54,4 +54,8 @@ fn normalized(name: &str) -> String {
 /// `wget URL` in `train.ipynb#2:1: wget URL`.
 fn text_of(command: &str) -> &str {
     command.split_once(": ").map_or(command, |(_, text)| text)
+}
+
+fn first_word(command: &str) -> &str {
+    text_of(command).split_whitespace().next().unwrap_or_default()
 }

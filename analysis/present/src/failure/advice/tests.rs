@@ -421,7 +421,7 @@ fn shell_commands_of_a_notebook() {
     let no_file = "[Errno 2] No such file or directory";
     let of_file =
         |commands: &[&str]| with("FileNotFoundError", no_file, Some("data/x.npy"), commands);
-    let text = checked_advice(&of_file(&["ls", "wget https://a.b/x.npy"]), "missing-file");
+    let text = checked_advice(&of_file(&["ls x.npy", "wget https://a.b/x.npy"]), "missing-file");
     assert_eq!(
         text,
         "The file `data/x.npy` does not exist. The notebook gets it with shell commands, which a run skips. Run them \
@@ -429,6 +429,13 @@ fn shell_commands_of_a_notebook() {
     );
     let text = checked_advice(&of_file(&["ls", "unzip data.zip"]), "missing-file");
     assert!(text.ends_with("which a run skips. a.ipynb#2:1 has `unzip data.zip`."), "{text}");
+    let old = with(
+        "ModuleNotFoundError",
+        "No module named 'torchtext'",
+        None,
+        &["pip install torchtext"],
+    );
+    assert!(checked_advice(&old, "missing-package").contains("no longer developed"));
     let mut elsewhere = of_file(&[]);
     elsewhere.run.found_paths = vec!["other/data/x.npy".into()];
     let text = checked_advice(&elsewhere, "missing-file");
