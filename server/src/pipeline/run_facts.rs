@@ -96,11 +96,10 @@ fn notebook_commands(failure: &RunFailure, plan: &Plan, script: &Path) -> Vec<St
     let name = script.to_string_lossy().replace('\\', "/");
     let mut commands = Vec::new();
     for (number, cell) in (1..=until).zip(cells.unwrap_or_default()) {
-        let of_cell = shell_commands(&cell);
+        let of_cell = shell_commands(&cell, MAX_COMMANDS.saturating_sub(commands.len()));
         let shown = of_cell.into_iter().filter(|(_, text)| !may_have_secret(text));
         commands.extend(shown.map(|(line, text)| format!("{name}#{number}:{line}: {text}")));
     }
-    commands.truncate(MAX_COMMANDS);
     commands
 }
 

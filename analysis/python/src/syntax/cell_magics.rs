@@ -34,9 +34,9 @@ pub fn python_of_cell(cell: &str) -> String {
     code
 }
 
-/// Returns the shell commands of a cell, with their lines from 1: of `!wget URL`, `%pip install x`,
-/// and the lines of `%%bash`.
-pub fn shell_commands(cell: &str) -> Vec<(u32, &str)> {
+/// Returns the shell commands of a cell, at most `limit`, with their lines from 1: of `!wget URL`,
+/// `%pip install x`, and the lines of `%%bash`.
+pub fn shell_commands(cell: &str, limit: usize) -> Vec<(u32, &str)> {
     let first = first_line(cell).unwrap_or_default();
     let start = match cell[first.clone()].trim_start().strip_prefix("%%") {
         None => 0,
@@ -47,6 +47,7 @@ pub fn shell_commands(cell: &str) -> Vec<(u32, &str)> {
                 return lines
                     .filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '%']))
                     .map(|(at, line)| (u32::try_from(at + 1).unwrap_or(u32::MAX), line))
+                    .take(limit)
                     .collect();
             }
             if !PYTHON_CELLS.contains(&magic) {
@@ -64,7 +65,7 @@ pub fn shell_commands(cell: &str) -> Vec<(u32, &str)> {
         let command = line.trim_start_matches(['!', '%']).trim_start();
         let word = command.split(' ').next().unwrap_or_default();
         let is_command = line.starts_with('!') || BARE_COMMANDS.contains(&word);
-        if is_command && !command.is_empty() {
+        if is_command && !command.is_empty() && commands.len() < limit {
             commands.push((number, command));
         }
     }
@@ -72,18 +73,18 @@ pub fn shell_commands(cell: &str) -> Vec<(u32, &str)> {
 }
 
 /// The ranges of the lines from `at` on that are not Python.
-fn lines_to_replace(cell: &str, mut at: usize) -> Vec<Range<usize>> {
-    let mut lines = Vec::new();
-    while at < cell.len() {
-        let end = line_end(cell, at);
-        if replacement(&cell[at..end]).is_some() {
-            lines.push(at..end);
-            at = end + 1;
-        } else {
+fn lines_to_replace(cell: &str, mut at: usize) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        while at < cell.len() {
+            let line = at..line_end(cell, at);
+            if replacement(&cell[line.clone()]).is_some() {
+                at = line.end + 1;
+                return Some(line);
+            }
             at = statement_end(cell, at);
         }
-    }
-    lines
+        None
+    })
 }
 
 /// The first line that is not blank.
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn commands_of_a_cell() {
         let check = |cell: &str, expected: &[(u32, &str)]| {
-            assert_eq!(shell_commands(cell), expected, "{cell:?}");
+            assert_eq!(shell_commands(cell, 3), expected, "{cell:?}");
         };
         check("", &[]);
         check(
@@ -264,6 +265,8 @@ mod tests {
         check("%matplotlib inline\n%cd data\n?x\n!\nx = \"\"\"\n!ls\n\"\"\"", &[]);
         check("%%bash\n# get it\nwget a\n\n  unzip b", &[(3, "wget a"), (5, "unzip b")]);
         check("%%writefile a.sh\nwget a", &[]);
+        assert_eq!(shell_commands(&"!a\n".repeat(9), 2), [(1, "a"), (2, "a")]);
+        assert_eq!(shell_commands(&("%%sh\n".to_owned() + &"a\n".repeat(9)), 1), [(2, "a")]);
     }
 
     #[test]
@@ -296,7 +299,7 @@ mod tests {
             let length = random(24);
             let cell: String = (0..length).map(|_| letters[random(letters.len())]).collect();
             let code = python_of_cell(&cell);
-            assert!(shell_commands(&cell).len() < 24);
+            assert!(shell_commands(&cell, 7).len() <= 7);
             let ends = |text: &str| -> Vec<usize> {
                 text.match_indices(['\n', '\r']).map(|(at, _)| at).collect()
             };
