@@ -2,7 +2,7 @@
 
 use super::replays::Replays;
 use ridgeline_base::units;
-use ridgeline_profile::{BUSY_SHARE, LineCost, Profile};
+use ridgeline_profile::{BUSY_NOTE, BUSY_SHARE, LineCost, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
 
@@ -88,8 +88,8 @@ fn waiting(iterations: &Iterations) -> Option<String> {
     let share = iterations.waited_share();
     (share >= BUSY_SHARE).then(|| {
         format!(
-            "The machine was busy: the program waited for the CPU {} of the measured time, so \
-            it is faster on an idle machine.",
+            "{BUSY_NOTE}the program waited for the CPU {} of the measured time, so it is faster on \
+            an idle machine.",
             units::percent(share)
         )
     })

@@ -59,6 +59,8 @@ pub struct IterationCost {
 
 /// From this share on, waiting for the CPU makes times unreliable.
 pub const BUSY_SHARE: f64 = 0.1;
+/// The beginning of the note that says so.
+pub const BUSY_NOTE: &str = "The machine was busy: ";
 
 impl IterationCost {
     /// Whether other programs slowed the timed iterations down.

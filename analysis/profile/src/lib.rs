@@ -33,7 +33,7 @@ pub use device::{Device, MeasuredRoof, Roof};
 pub use estimate::{Baseline, Estimate};
 use exchange::Exchange;
 pub use expression::{EXPRESSIONS_PER_LINE, ExpressionCost, ExpressionRange};
-pub use iteration::{BUSY_SHARE, BatchSource, IterationCost};
+pub use iteration::{BUSY_NOTE, BUSY_SHARE, BatchSource, IterationCost};
 pub use memory::{MemoryByAge, MemoryByKind, MemoryCost, TensorMemory};
 pub use phase::{Phase, PhaseTimes};
 use ranks::Ranks;

@@ -9,6 +9,7 @@ mod few_iterations;
 mod gpu_rates;
 mod measure;
 mod missing_files;
+mod notebook_commands;
 mod numerics;
 mod outcome;
 mod plan;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::python::syntax::cell_magics::shell_commands;
 use ridgeline_analysis::python::{DeclaredOption, SourceIndex, cpu_option, declared_options};
 use ridgeline_gpu::agent::{
     Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
@@ -12,10 +11,10 @@ use ridgeline_gpu::agent::{
 use ridgeline_gpu::interpreter::Interpreter;
 
 use super::plan::Plan;
-use super::{missing_files, recording, unbuilt_module};
+use super::{missing_files, notebook_commands, recording, unbuilt_module};
 use crate::config;
 use crate::discover::Discovery;
-use crate::documents::{self, text_on_disk};
+use crate::documents::text_on_disk;
 use crate::notebook;
 
 /// Adds all known facts about the run to its failure. It reads files.
@@ -73,7 +72,7 @@ pub(super) fn add_run_facts(
         return failure;
     };
     if notebook::is_notebook(script) {
-        failure.run.notebook_commands = notebook_commands(&failure, plan, script);
+        failure.run.notebook_commands = notebook_commands::find(&failure, &plan.root, script);
         return failure;
     }
     // One search reads each file of the project once.
@@ -85,32 +84,6 @@ pub(super) fn add_run_facts(
         failure.run.commands_before = discovery.commands_before(&plan.root, script, &request.args);
     }
     failure
-}
-
-/// Returns the shell commands of a notebook's cells, up to that of the failure.
-fn notebook_commands(failure: &RunFailure, plan: &Plan, script: &Path) -> Vec<String> {
-    const MAX_COMMANDS: usize = 200;
-    let cells = notebook::cells_on_disk(&plan.root.join(script), documents::SIZE_LIMIT as u64);
-    let failed = failure.frames.iter().rev().find_map(|it| notebook::cell_of(Path::new(&it.path)));
-    let until = failed.map_or(usize::MAX, |(_, number)| number);
-    let name = script.to_string_lossy().replace('\\', "/");
-    let mut commands = Vec::new();
-    for (number, cell) in (1..=until).zip(cells.unwrap_or_default()) {
-        let of_cell = shell_commands(&cell, MAX_COMMANDS.saturating_sub(commands.len()));
-        let shown = of_cell.into_iter().filter(|(_, text)| !may_have_secret(text));
-        commands.extend(shown.map(|(line, text)| format!("{name}#{number}:{line}: {text}")));
-    }
-    commands
-}
-
-/// Whether a command may contain a password or a token, which no message repeats.
-fn may_have_secret(command: &str) -> bool {
-    let command = command.to_lowercase();
-    let words = ["token", "authorization", "password", "secret", "api_key", "apikey", "api-key"];
-    let has_login = command.split("://").skip(1).any(|rest| {
-        rest.split(['/', ' ', '"', '\'']).next().is_some_and(|host| host.contains('@'))
-    });
-    has_login || words.iter().any(|word| command.contains(word))
 }
 
 /// Returns the options that the script declares, the files on the way to the failure, and the files
@@ -207,30 +180,5 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::Timing => "timing",
         Stage::Profiling => "profiling",
         Stage::Saving => "saving",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_with_a_login_are_not_repeated() {
-        for command in [
-            "git clone https://name:1234@example.org/data",
-            "git clone \"https://x-access@example.org\"",
-            "wget --header 'Authorization: Bearer x' https://example.org/a",
-            "hf auth login --token hf_x",
-            "curl https://example.org/a?api_key=1",
-        ] {
-            assert!(may_have_secret(command), "{command}");
-        }
-        for command in [
-            "wget https://example.org/a@b.zip",
-            "pip install git+https://example.org/a@v1",
-            "pip install a@https://example.org/b",
-        ] {
-            assert!(!may_have_secret(command), "{command}");
-        }
     }
 }

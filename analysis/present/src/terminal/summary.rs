@@ -10,15 +10,14 @@ use crate::share::{gpu_busy, share_of_peak, share_of_whole};
 use crate::{bottleneck, explained, iteration_times};
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
-use ridgeline_profile::{LineCost, ModuleCost, Phase, Profile, Provenance};
+use ridgeline_profile::{BUSY_NOTE, LineCost, ModuleCost, Phase, Profile, Provenance};
 
 /// The maximum number of lines, of modules and of kernels in a summary.
 const MAX_ROWS: usize = 8;
 
 /// The beginnings of notes that belong beside the headline: without the agent's note that the iterations are those of
-/// an evaluation, the throughput reads as that of training, and no number is right on a busy machine
-/// (`attribution/src/notes.rs`).
-const ABOUT_ALL_NUMBERS: [&str; 2] = ["not training: ", "The machine was busy: "];
+/// an evaluation, the throughput reads as that of training, and no number is right on a busy machine.
+const ABOUT_ALL_NUMBERS: [&str; 2] = ["not training: ", BUSY_NOTE];
 /// The maximum length of a note, in characters.
 const MAX_NOTE: usize = 400;
 

@@ -200,18 +200,17 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
         [others @ .., last] => format!(" Its folder has {} and {last}.", others.join(", ")),
     };
     let script = failed.run.preparing_scripts.first().filter(|_| !is_checkpoint);
+    let of_notebook = notebook::commands_that_get_data(failed);
     let instead = if let Some(script) = script {
         let command = match script.strip_suffix(".sh") {
             Some(_) => format!("bash {script}"),
             None => format!("{} {script}", failed.run.python),
         };
         format!("The script {} may create it: {}.", quoted(script), quoted(&command))
-    } else if let commands = notebook::commands_that_get_data(failed)
-        && !commands.is_empty()
-    {
+    } else if !of_notebook.is_empty() {
         format!(
             "The notebook has shell commands that may create it, which a run skips.{}",
-            listed(&commands)
+            listed(&of_notebook)
         )
     } else if !failed.run.commands_before.is_empty() {
         format!("Commands that come first may create it.{}", listed(&failed.run.commands_before))
