@@ -209,12 +209,20 @@ impl<'a> Contexts<'a> {
             line,
             marker: place.marker,
             forward_marker: node.forward.marker,
-            phase: Phase::Backward,
+            // A hook of the backward pass may step an optimizer.
+            phase: match self.phase_of_marker(place.marker) {
+                Some(Phase::Optimizer) => Phase::Optimizer,
+                _ => Phase::Backward,
+            },
         }
     }
 
+    fn phase_of_marker(&self, marker: MarkerId) -> Option<Phase> {
+        self.phases.get(marker.0 as usize).copied().flatten()
+    }
+
     fn phase_outside_nodes(&self, operator: Option<u32>, place: Place) -> Phase {
-        if let Some(phase) = self.phases.get(place.marker.0 as usize).copied().flatten() {
+        if let Some(phase) = self.phase_of_marker(place.marker) {
             return phase;
         }
         if self.fetches.get(place.stack.0 as usize).copied().unwrap_or(false) {

@@ -158,6 +158,54 @@ def test_lbfgs() -> None:
     """)
 
 
+def test_optimizers_that_step_in_backward_hooks() -> None:
+    """The profiler starts and stops after the backward pass. Within it, the process crashes."""
+    check(
+        """
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), net())
+    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+    def update(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    for step in range(100):  # the loop
+        model(x).sum().backward()
+    """,
+        loop="# the loop",
+    )
+
+
+def test_a_step_in_a_hook_and_one_after_it() -> None:
+    check(
+        """
+    model, head = net(), nn.Linear(2, 1)
+    first, last = sgd(model), sgd(head)
+    model.bias.register_post_accumulate_grad_hook(lambda parameter: first.step())
+    while True:  # the loop
+        head(model(x)).sum().backward()
+        last.step()
+    """,
+        steps=2,
+        loop="# the loop",
+    )
+
+
+def test_modules_that_a_backward_pass_calls_are_no_iterations() -> None:
+    check(
+        """
+    from torch.utils.checkpoint import checkpoint
+    layers = [nn.Linear(4, 4) for _ in range(20)]
+    y = x.clone().requires_grad_()
+    while True:  # the loop
+        z = checkpoint(lambda z: [z := layer(z) for layer in layers][-1], y, use_reentrant=False)
+        z.sum().backward()
+    """,
+        found_by="backward",
+        loop="# the loop",
+    )
+
+
 def test_step_with_closure_and_scheduler() -> None:
     check("""
     model = net(); optimizer = torch.optim.Adam(model.parameters())
@@ -629,3 +677,73 @@ def test_waiting_for_the_cpu_is_counted() -> None:
     if os.path.exists("/proc/thread-self/schedstat"):
         assert len(waited_ns) == len(iterations["timed_ns"])
     assert all(waited >= 0 for waited in waited_ns)
+
+
+def test_derivatives_in_the_loss_are_no_iterations() -> None:
+    """A validation before training has many, none of which an optimizer step follows."""
+    check(
+        """
+    model = net()
+    optimizer = sgd(model)
+    def loss():
+        y = x.clone().requires_grad_()
+        u = model(y).sum()
+        for order in range(3):
+            u = torch.autograd.grad((y * u).sum(), y, create_graph=True)[0].sum()
+        return u
+    for validation in range(300):
+        loss()
+    while True:  # the loop
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+@pytest.mark.parametrize("create", ["optimizer = sgd(model)", ""])
+def test_forces_that_a_model_computes_are_no_iterations(create: str) -> None:
+    """The gradient within the model's call is part of its forward pass."""
+    check(
+        f"""
+    class Energy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+        def forward(self, positions):
+            positions = positions.clone().requires_grad_()
+            energy = self.net(positions).sum()
+            return energy, torch.autograd.grad(energy, positions, retain_graph=True)[0]
+    model = Energy()
+    {create}
+    for validation in range(40):
+        model(x)
+    optimizer = sgd(model)
+    while True:  # the loop
+        optimizer.zero_grad()
+        model(x)[0].backward()
+        optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+def test_inference_with_forces() -> None:
+    check(
+        """
+    class Energy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+        def forward(self, positions):
+            positions = positions.clone().requires_grad_()
+            return torch.autograd.grad(self.net(positions).sum(), positions)[0]
+    model = Energy()
+    positions = x
+    while True:  # the loop
+        positions = positions - 0.1 * model(positions)
+    """,
+        found_by="module",
+        loop="# the loop",
+    )

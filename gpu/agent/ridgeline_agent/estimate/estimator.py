@@ -231,13 +231,13 @@ class Estimator:
         """Does nothing, because an estimate times no loader."""
 
     @harmless
-    def went_backward(self) -> None:
+    def went_backward(self, extends_graph: bool) -> None:
         if not self._signals.on_our_thread():
             return
         self._current.memory.went_backward()
         frame = sys._getframe(2)
         within_step = hooks.OPTIMIZER in self._open
-        self._decide(self._tracker.went_backward(frame, within_step), frame)
+        self._decide(self._tracker.went_backward(frame, within_step, extends_graph), frame)
 
     @harmless
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
@@ -249,6 +249,9 @@ class Estimator:
             return
         if hooks.OPTIMIZER in self._open:
             self._finder.stepped_within(id(optimizer))
+            return
+        if hooks.BACKWARD in self._open:
+            self._tracker.stepped_in_backward(optimizer)
             return
         frame = sys._getframe(2)
         self._decide(self._tracker.stepped(optimizer, frame), frame)
@@ -277,6 +280,7 @@ class Estimator:
             self._open.pop()
         self._update_modes()
         is_signal = not self._modules and self._tracker.is_found_by_modules
+        is_signal = is_signal and hooks.BACKWARD not in self._open
         if is_signal and self._signals.on_our_thread():
             frame = sys._getframe(2)
             self._decide(self._tracker.called(module, frame), frame)

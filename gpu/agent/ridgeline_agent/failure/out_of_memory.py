@@ -14,7 +14,6 @@ import functools
 import os
 import re
 import sys
-import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from ..program.batch import samples_in
 from ..program.memory import MemoryWatch, other_tensors, storage_of, tensors_in
 from ..program.modules import ModuleTable
 from ..program.sources import Sources
+from ..system import threads
 from .exception import bytes_in, cuda_request, out_of_memory_in
 
 _MAX_LINES = 20
@@ -54,7 +54,7 @@ class _Observation:
         self.requested = requested
         self.total = total
         self.free = free
-        self.phase = _phase_of(_stack_of(sys._getframe()), _is_engine_thread())
+        self.phase = _phase_of(_stack_of(sys._getframe()), threads.is_of_autograd())
         self.segments = [
             segment for segment in torch.cuda.memory_snapshot() if segment["device"] == device
         ]
@@ -327,15 +327,6 @@ def _stack_of(frame: types.FrameType | None) -> list[str]:
         stack.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
         frame = frame.f_back
     return stack
-
-
-def _is_engine_thread() -> bool:
-    """Whether this is one of autograd's threads, which Python did not start."""
-    return threading.get_ident() not in {
-        thread.ident
-        for thread in threading.enumerate()
-        if not isinstance(thread, threading._DummyThread)
-    }
 
 
 def _is_of_graph(segment: dict[str, Any]) -> bool:

@@ -21,12 +21,10 @@ _RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
 # A Wasserstein GAN steps its critic five times before its generator, so wait a little longer than
 # that for an optimizer that was created but has not stepped yet.
 _STEPS_TO_WAIT = 8
-# The maximum number of backward passes in gradient accumulation. After that, an optimizer that was
-# created is assumed not to step.
-_BACKWARDS_TO_WAIT = 64
-# L-BFGS evaluates its closure 25 times by default, and the closure may differentiate several times.
-# A step of more evaluations may be the whole training.
-_BACKWARDS_TO_WAIT_WITHIN_STEP = 512
+# After so many backward passes, an optimizer that was created is assumed not to step. Gradient
+# accumulation has fewer. L-BFGS evaluates its closure 25 times by default, and the closure may
+# differentiate several times; a step of more evaluations may be the whole training.
+_BACKWARDS_TO_WAIT = 512
 # A training script may call its model before training, to print its shapes or to validate.
 _CALLS_TO_WAIT = 64
 _CALLS_TO_WAIT_WITHOUT_OPTIMIZER = 8
@@ -160,7 +158,7 @@ class IterationFinder:
         self._hurried_after = seconds
 
     def stepped_within(self, optimizer: Hashable) -> None:
-        """An optimizer has stepped within another one's step."""
+        """An optimizer has stepped within another one's step, or within a backward pass."""
         self._stepped.add(optimizer)
 
     def stepped(self, optimizer: Hashable, place: Hashable, alive: set[Hashable]) -> Verdict:
@@ -171,6 +169,11 @@ class IterationFinder:
         self._stepped.add(optimizer)
         self._within_step = False
         return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
+
+    def stepped_in_backward(self, place: Hashable, alive: set[Hashable]) -> Verdict:
+        """An outermost backward pass has ended, in whose hooks optimizers stepped."""
+        self._within_step = False
+        return self._signal(OPTIMIZER, place, not alive <= self._stepped)
 
     def went_backward(self, place: Hashable, within_step: bool = False) -> Verdict:
         """An outermost backward pass has ended, possibly within an optimizer step."""
@@ -249,10 +252,9 @@ class IterationFinder:
     def _signals_needed(self, source: str) -> int:
         """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
         is_hurried = self._hurried_after is not None
-        if source == BACKWARD and self._within_step and not is_hurried:
-            return _BACKWARDS_TO_WAIT_WITHIN_STEP
         if source == BACKWARD:
-            return _BACKWARDS_TO_WAIT if self._optimizer_created and not is_hurried else 1
+            may_step = self._optimizer_created or self._within_step
+            return _BACKWARDS_TO_WAIT if may_step and not is_hurried else 1
         if source == MODULE and not is_hurried:
             # An agent plays many moves before its first training step. A closure calls its model.
             if self._training_expected or self._within_step:

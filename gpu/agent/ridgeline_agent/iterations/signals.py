@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Hashable
 
 import torch
+from torch import nn
 
 from ..program.sources import Sources
 
+_MODULE_CALL: types.CodeType = nn.Module._call_impl.__code__
 # Deeper calls are recursions.
 _MAX_PLACES = 32
 
@@ -76,3 +78,14 @@ class Signals:
     def places(self, frame: types.FrameType | None) -> Hashable:
         """Returns the user's lines that lead to this call, innermost first."""
         return tuple(itertools.islice(self._sources.user_lines(frame), _MAX_PLACES))
+
+
+def is_in_module_call(frame: types.FrameType | None) -> bool:
+    """Whether a module was called that has not returned. The hooks may not see it, because they do
+    not follow modules all the time.
+    """
+    while frame is not None:
+        if frame.f_code is _MODULE_CALL:
+            return True
+        frame = frame.f_back
+    return False

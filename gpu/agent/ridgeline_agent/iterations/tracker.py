@@ -20,8 +20,8 @@ from ..patches.overlay import Overlay
 from ..program.sources import Sources, UserCode
 from ..protocol.host import Host
 from ..protocol.spec import RunSpec
-from .finder import MODULE, IterationFinder, Verdict
-from .signals import Signals
+from .finder import BACKWARD, MODULE, IterationFinder, Verdict
+from .signals import Signals, is_in_module_call
 
 # The maximum number of restarts, because something was compiled or the iterations were wrong. After
 # that, iterations are accepted as they are.
@@ -33,7 +33,7 @@ MAX_RESTARTS = 10
 _SECONDS_TO_WAIT = 20.0
 _SHARE_TO_WAIT = 0.4
 _SECONDS_TO_MEASURE = 100.0
-_TRAINING_CODE = re.compile(rb"\.backward\s*\(")
+_TRAINING_CODE = re.compile(rb"\.backward\s*\(|(?i:trainer)\w*\.(fit|train)\s*\(")
 
 
 def seconds_to_wait(limit: float | None) -> float:
@@ -74,6 +74,7 @@ class IterationTracker:
         self.iterations: tuple[Callable[..., Any], ...] = ()
         self.boundaries = 0
         self.restarts = 0
+        self._stepped_in_backward = False
         self._seconds_to_wait = seconds_to_wait(spec.limits.seconds)
         self._first_call_ns: int | None = None
 
@@ -81,6 +82,11 @@ class IterationTracker:
     def is_found_by_modules(self) -> bool:
         """Whether a module call may end an iteration."""
         return self.finder.found_by in (None, MODULE)
+
+    @property
+    def is_found_by_backward(self) -> bool:
+        """Whether a backward pass may end an iteration."""
+        return self.finder.found_by in (None, MODULE, BACKWARD)
 
     def provided(self, inputs: object, iterations: tuple[Callable[..., Any], ...]) -> None:
         """A provider returned its inputs, and the functions that run an iteration."""
@@ -91,8 +97,20 @@ class IterationTracker:
         self.finder.optimizer_created()
         self.signals.optimizer_created(optimizer)
 
-    def went_backward(self, frame: types.FrameType, within_step: bool) -> Verdict:
+    def went_backward(
+        self, frame: types.FrameType, within_step: bool, extends_graph: bool
+    ) -> Verdict:
         """An outermost backward pass has ended, possibly within an optimizer step."""
+        if self._stepped_in_backward:
+            self._stepped_in_backward = False
+            alive = self.signals.optimizer_ids()
+            return self.finder.stepped_in_backward(self.signals.place(frame), alive)
+        # Gradients that the loss is made of, such as the derivatives of a physical field, or that a
+        # model computes, such as forces, are part of a forward pass.
+        if extends_graph or (self.is_found_by_backward and is_in_module_call(frame)):
+            return Verdict.NOTHING
+        if self.finder.found_by is None:
+            self._wait_for_training()
         return self.finder.went_backward(self.signals.place(frame), within_step)
 
     def stepped(self, optimizer: object, frame: types.FrameType) -> Verdict:
@@ -100,6 +118,14 @@ class IterationTracker:
         self.signals.stepped(optimizer)
         alive = self.signals.optimizer_ids()
         return self.finder.stepped(id(optimizer), self.signals.place(frame), alive)
+
+    def stepped_in_backward(self, optimizer: object) -> None:
+        """An optimizer has stepped in a hook of the backward pass. The iteration ends with the
+        backward pass: a profiler that starts or stops within it crashes the process.
+        """
+        self.signals.stepped(optimizer)
+        self.finder.stepped_within(id(optimizer))
+        self._stepped_in_backward = True
 
     def called(self, module: nn.Module, frame: types.FrameType) -> Verdict:
         """An outermost module call has ended."""

@@ -48,8 +48,10 @@ class Listener(Protocol):
     def ran_out(self, loader: object) -> None:
         """A data loader has no more batches. Called within the phase."""
 
-    def went_backward(self) -> None:
-        """An outermost backward pass has completed."""
+    def went_backward(self, extends_graph: bool) -> None:
+        """An outermost backward pass has completed. `extends_graph` is its `create_graph`: its
+        gradients can be differentiated.
+        """
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's constructor was entered."""
@@ -71,12 +73,12 @@ def install(listener: Listener, optimizers: Iterable[type] = ()) -> None:
         optimizers: The classes of existing optimizers.
     """
     _wrap_loader(listener)
-    for owner, name in (
-        (torch.Tensor, "backward"),
-        (torch.autograd, "backward"),
-        (torch.autograd, "grad"),
+    for owner, name, create_graph in (
+        (torch.Tensor, "backward", 3),
+        (torch.autograd, "backward", 3),
+        (torch.autograd, "grad", 4),
     ):
-        _wrap_backward(listener, owner, name)
+        _wrap_backward(listener, owner, name, create_graph)
     _wrap_optimizers(listener, optimizers)
 
 
@@ -100,7 +102,8 @@ def _wrap_loader(listener: Listener) -> None:
     replace(iterator, "__next__", __next__)
 
 
-def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
+def _wrap_backward(listener: Listener, owner: Any, name: str, create_graph: int) -> None:
+    """`create_graph` is the position of that argument."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -113,7 +116,8 @@ def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
         finally:
             listener.phase_left(BACKWARD)
         if outermost:
-            listener.went_backward()
+            given = args[create_graph] if len(args) > create_graph else kwargs.get("create_graph")
+            listener.went_backward(bool(given))
         return result
 
     replace(owner, name, backward)

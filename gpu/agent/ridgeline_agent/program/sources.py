@@ -198,6 +198,8 @@ class Sources:
         """
         names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         names.update(self._absolute)
+        # Also cells that have not run yet.
+        names.update(notebook_cells.TEXTS)
         for name in names:
             if not isinstance(name, str):
                 continue

@@ -12,6 +12,7 @@ from torch import nn
 from ..iterations.tracker import IterationTracker
 from ..patches import hooks
 from ..patches.harmless import harmless
+from ..system import threads
 from . import line_clock
 from .capture_traces import CaptureTraces
 from .patches.child_processes import ChildProcesses
@@ -54,6 +55,8 @@ class HookReceiver:
         self._stages = stages
         self._children = children
         self._ignore = ignore
+        # Whether the training thread is in a backward pass.
+        self._is_in_backward = False
 
     @harmless
     def phase_entered(self, phase: int) -> bool:
@@ -61,6 +64,8 @@ class HookReceiver:
         if stages.before_first:
             stages.begin_without_warm_up()
         outermost = self._open.enter(phase)
+        if phase == hooks.BACKWARD and self._signals.may_be_our_thread():
+            self._is_in_backward = True
         times = stages.open_phase_times()
         if times is not None and self._signals.on_our_thread():
             times.entered(phase)
@@ -75,6 +80,8 @@ class HookReceiver:
         if phase == hooks.DATA and self._signals.may_be_our_thread():
             self._loader_times.ends()
         self._open.leave(phase)
+        if phase == hooks.BACKWARD and self._signals.may_be_our_thread():
+            self._is_in_backward = self._open.has(phase)
         times = self._stages.open_phase_times()
         if times is not None and self._signals.on_our_thread():
             times.left(phase)
@@ -111,7 +118,7 @@ class HookReceiver:
             self._program.inspect_all_modules()
 
     @harmless
-    def went_backward(self) -> None:
+    def went_backward(self, extends_graph: bool) -> None:
         program, profiled = self._program, self._profiled
         if not self._signals.on_our_thread():
             program.others_go_backward = True
@@ -131,7 +138,8 @@ class HookReceiver:
         self._observed.went_backward()
         frame = sys._getframe(2)
         within_step = self._open.has(hooks.OPTIMIZER)
-        self._stages.decide(self._tracker.went_backward(frame, within_step), frame)
+        verdict = self._tracker.went_backward(frame, within_step, extends_graph)
+        self._stages.decide(verdict, frame)
 
     @harmless
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
@@ -139,7 +147,12 @@ class HookReceiver:
 
     @harmless
     def stepped(self, optimizer: object) -> None:
-        if not self._signals.on_our_thread() or not self._is_recorded():
+        if not self._signals.on_our_thread():
+            # Autograd runs a GPU's operators, and the hooks between them, on a thread of its own.
+            if self._is_in_backward and threads.is_of_autograd():
+                self._tracker.stepped_in_backward(optimizer)
+            return
+        if not self._is_recorded():
             return
         capture = self._graphs.open
         if capture is not None:
@@ -148,6 +161,9 @@ class HookReceiver:
         self._observed.stepped(optimizer)
         if self._open.has(hooks.OPTIMIZER):
             self._finder.stepped_within(id(optimizer))
+            return
+        if self._open.has(hooks.BACKWARD):
+            self._tracker.stepped_in_backward(optimizer)
             return
         frame = sys._getframe(2)
         self._stages.decide(self._tracker.stepped(optimizer, frame), frame)
@@ -216,6 +232,8 @@ class HookReceiver:
         if not outermost:
             return
         is_signal = self._tracker.is_found_by_modules and self._graphs.open is None
+        # Checkpointing calls modules in the backward pass.
+        is_signal = is_signal and not self._open.has(hooks.BACKWARD)
         if is_signal and self._signals.on_our_thread():
             frame = sys._getframe(2)
             self._stages.decide(self._tracker.called(module, frame), frame)
