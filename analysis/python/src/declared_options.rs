@@ -42,7 +42,7 @@ pub fn declared_options(index: &SourceIndex) -> Vec<DeclaredOption> {
 }
 
 /// Moves to the next node in the order of the text.
-fn advance(cursor: &mut tree_sitter::TreeCursor<'_>) -> bool {
+pub(super) fn advance(cursor: &mut tree_sitter::TreeCursor<'_>) -> bool {
     if cursor.goto_first_child() {
         return true;
     }

@@ -10,11 +10,13 @@ pub mod batch_site;
 mod cpu_option;
 mod declared_options;
 pub mod semantics;
+mod subcommands;
 pub mod syntax;
 mod torch_sites;
 
 pub use cpu_option::cpu_option;
 pub use declared_options::{DeclaredOption, declared_options};
+pub use subcommands::{Subcommand, subcommands, training_subcommand};
 pub use syntax::anchor::{LineMap, Place};
 pub use syntax::expression_label::{expression_anchor, expression_label};
 pub use syntax::imports::{Import, imports};

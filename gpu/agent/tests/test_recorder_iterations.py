@@ -442,6 +442,25 @@ def test_no_more_iterations_are_timed_if_long_and_equal() -> None:
     assert len(timed_iterations(loop_with_times("300"))) == 3
 
 
+def test_an_evaluation_that_was_profiled_is_replaced() -> None:
+    """Two are warm-up, three are timed, and the second profiled one has the evaluation."""
+    body = """
+    import time
+    model = net(); optimizer = sgd(model)
+    for i in range(100):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        time.sleep(0.5 if i == 5 else 0.06)
+    """
+    request = {"warmup": 2, "timed": 3, "timed_at_most": 3, "profiled": 2}
+    recording = record(SETUP + body, iterations=request)
+    assert recording.outcome == "complete", recording.printed
+    profiled = recording.manifest["iterations"]["profiled"]
+    assert len(profiled) == 2
+    assert max(end - begin for begin, end in profiled) < 0.4e9
+
+
 def test_period_is_used_after_first_round() -> None:
     period = Period()
     verdicts = [period.add(symbol, symbol == "a") for symbol in "ab" * 2]

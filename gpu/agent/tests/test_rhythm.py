@@ -6,7 +6,11 @@ import pytest
 
 from recording import record
 from ridgeline_agent.iterations.rhythm import rhythm
-from ridgeline_agent.record.extra.whole_periods import iterations_to_wait, whole_periods
+from ridgeline_agent.record.extra.whole_periods import (
+    is_slow_one,
+    iterations_to_wait,
+    whole_periods,
+)
 
 MS = 1_000_000
 PPO = [2, 3, 2, 2, 81, 2, 2, 3, 2, 2, 2, 2, 2, 2, 2, 86, 2, 2, 3]
@@ -85,6 +89,26 @@ PPO = [2, 3, 2, 2, 81, 2, 2, 3, 2, 2, 2, 2, 2, 2, 2, 86, 2, 2, 3]
 def test_rhythm(times: list[int], slow: int, period: int | None, is_settled: bool) -> None:
     result = rhythm([time * MS for time in times])
     assert (len(result.slow), result.period, result.is_settled) == (slow, period, is_settled)
+
+
+@pytest.mark.parametrize(
+    ("profiled_ms", "seconds_left", "expected"),
+    [
+        ([30, 90], None, True),
+        # The cold first one is slower, as always.
+        ([90, 30], None, False),
+        # Twice as slow without the profiler too.
+        ([10, 35], None, False),
+        ([30, 31], None, False),
+        ([90], None, False),
+        ([3000, 9000], 40.0, False),
+    ],
+)
+def test_a_slow_profiled_iteration_is_recognized(
+    profiled_ms: list[int], seconds_left: float | None, expected: bool
+) -> None:
+    timed_ns = [20 * MS] * 3
+    assert is_slow_one([ms * MS for ms in profiled_ms], timed_ns, seconds_left) is expected
 
 
 def test_whole_periods_are_limited() -> None:

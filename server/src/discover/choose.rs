@@ -9,7 +9,7 @@ use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
 use super::commands::{Described, Kind, wants_cpu};
 use super::imports::importers;
 use super::run::Run;
-use super::{Candidate, Files, SearchResult};
+use super::{Candidate, Facts, Files, SearchResult};
 
 /// The score difference from which the best candidate is chosen without asking the user.
 const CLEAR_LEAD: i32 = 4;
@@ -142,13 +142,23 @@ pub(super) fn trains(files: &Files, path: &PathBuf) -> bool {
 pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
     let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
     let best = own.min_by_key(|one| (one.doubts, one.kind));
-    let run = best.map_or_else(|| without_arguments(path, described), |one| one.run.clone());
-    match files.get(path).and_then(|facts| facts.cpu_option.as_ref()) {
-        Some(option) if !run.arguments.iter().any(|argument| wants_cpu(argument)) => {
-            on_the_cpu(run, option)
-        }
-        _ => run,
+    let Some(facts) = files.get(path) else {
+        return best.map_or_else(|| without_arguments(path, described), |one| one.run.clone());
+    };
+    match best {
+        Some(one) => on_the_cpu(one.run.clone(), facts),
+        None => with_own_arguments(without_arguments(path, described), facts),
     }
+}
+
+/// Adds the subcommand that trains, if the program has subcommands, and selects the CPU if there is no GPU.
+pub(super) fn with_own_arguments(mut run: Run, facts: &Facts) -> Run {
+    if let Some(training) = &facts.training_subcommand {
+        run.arguments.extend(training.arguments.iter().cloned());
+        let file = run.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        run.origin = Some(format!("subcommand from {file}:{}", training.line));
+    }
+    on_the_cpu(run, facts)
 }
 
 /// The program without arguments, in the folder where the project's files start it.
@@ -159,9 +169,11 @@ fn without_arguments(path: &Path, described: &[Described]) -> Run {
 }
 
 /// Adds the program's own option for the CPU.
-pub(super) fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
+fn on_the_cpu(mut run: Run, facts: &Facts) -> Run {
+    let Some((arguments, line)) = &facts.cpu_option else { return run };
     // If the option toggles the GPU, passing it twice may turn the GPU on again.
-    if arguments.iter().any(|argument| run.arguments.contains(argument)) {
+    let is_given = |argument: &String| wants_cpu(argument) || arguments.contains(argument);
+    if run.arguments.iter().any(is_given) {
         return run;
     }
     run.arguments.extend(arguments.iter().cloned());

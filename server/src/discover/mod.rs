@@ -27,7 +27,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES, Program};
-use ridgeline_analysis::python::{ProgramOutline, SourceIndex, TrainingScript, cpu_option};
+use ridgeline_analysis::python::{
+    ProgramOutline, SourceIndex, Subcommand, TrainingScript, cpu_option, training_subcommand,
+};
 
 use crate::config;
 use crate::documents::SIZE_LIMIT;
@@ -152,6 +154,7 @@ struct Facts {
     /// Arguments that select the CPU, and the line that declares them. Only set if the program's
     /// default is a GPU and this machine has none.
     cpu_option: Option<(Vec<String>, u32)>,
+    training_subcommand: Option<Subcommand>,
 }
 
 /// The result of a walk.
@@ -252,11 +255,15 @@ impl Discovery {
         self.read(file).is_some_and(|facts| facts.training.provider)
     }
 
-    /// The run of a script with its own option for the CPU, if it uses a GPU by default and this
-    /// machine has none. `script` is relative to `root`.
-    pub(crate) fn on_the_cpu(&mut self, root: &Path, script: &Path) -> Option<Run> {
-        let facts = self.read(&root.join(script))?;
-        Some(choose::on_the_cpu(Run::script(script), facts.cpu_option.as_ref()?))
+    /// The run of a script that was named without arguments: with the subcommand that trains, if it has
+    /// subcommands, and its own option for the CPU, if it uses a GPU by default and this machine has none.
+    /// `script` is relative to `root`.
+    pub(crate) fn named_script(&mut self, root: &Path, script: &Path) -> Run {
+        let run = Run::script(script);
+        match self.read(&root.join(script)) {
+            Some(facts) => choose::with_own_arguments(run, &facts),
+            None => run,
+        }
     }
 
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
@@ -364,7 +371,9 @@ impl Discovery {
         let index = SourceIndex::new(notebook::read(full, limit)?);
         let outline = ProgramOutline::of(&index);
         let cpu_option = if has_gpu() { None } else { cpu_option(&index) };
-        let facts = Arc::new(Facts { training: outline.judge(), outline, cpu_option });
+        let training_subcommand = training_subcommand(&index);
+        let training = outline.judge();
+        let facts = Arc::new(Facts { training, outline, cpu_option, training_subcommand });
         self.facts.insert(full.to_owned(), (version, Arc::clone(&facts)));
         Some(facts)
     }

@@ -802,3 +802,14 @@ fn demos_for_several_gpus_come_last() {
     let loops = format!("{TRAINS}# a loop\n");
     check(&[("demo_multi_gpu.py", &loops), ("demo_model.py", &loops)], "", "", "demo_model.py");
 }
+
+#[test]
+fn the_subcommand_that_trains() {
+    let main = format!(
+        "{TRAINS}s = argparse.ArgumentParser().add_subparsers()\ns.add_parser('eval')\ns.add_parser('train')\n"
+    );
+    check(&[("main.py", &main)], "", "", "main.py train (subcommand from main.py:16)");
+    let readme = "```\npython main.py train --lr 0.1\n```\n";
+    let files = [("main.py", main.as_str()), ("README.md", readme)];
+    check(&files, "", "", "main.py train --lr 0.1 (command from README.md:2)");
+}

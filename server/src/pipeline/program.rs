@@ -147,7 +147,8 @@ pub(super) fn choose(
         }
         let mut chosen = ChosenProgram { is_configured, ..ChosenProgram::script(script.clone()) };
         let relative = script.strip_prefix(root).unwrap_or(script);
-        if let Some(run) = discovery.on_the_cpu(root, relative).filter(|_| !is_configured) {
+        if !is_configured {
+            let run = discovery.named_script(root, relative);
             (chosen.arguments, chosen.origin) = (run.arguments, run.origin);
         }
         return Ok(chosen);

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::present::failure::run::{End, RunFacts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::python::{DeclaredOption, SourceIndex, cpu_option, declared_options};
+use ridgeline_analysis::python::{
+    DeclaredOption, SourceIndex, cpu_option, declared_options, subcommands,
+};
 use ridgeline_gpu::agent::{
     Outcome as AgentOutcome, RunOutcome, RunRequest, SideEffectsMode, Stage,
 };
@@ -68,6 +70,9 @@ pub(super) fn add_run_facts(
     if matches!(failure.kind.as_str(), "exception" | "exit") {
         failure.run.options = program_options(&failure, plan);
     }
+    if matches!(failure.kind.as_str(), "exit" | "short") {
+        failure.run.subcommands = script_subcommands(plan);
+    }
     let Some(script) = plan.file().and_then(|file| file.strip_prefix(&plan.root).ok()) else {
         return failure;
     };
@@ -102,6 +107,13 @@ fn program_options(failure: &RunFailure, plan: &Plan) -> Vec<DeclaredOption> {
     }
     let texts = files.iter().filter_map(|file| text_on_disk(file));
     texts.flat_map(|text| declared_options(&SourceIndex::new(text))).collect()
+}
+
+/// Returns the subcommands that the script declares.
+fn script_subcommands(plan: &Plan) -> Vec<String> {
+    let text = plan.file().and_then(text_on_disk);
+    let found = text.map(|text| subcommands(&SourceIndex::new(text))).unwrap_or_default();
+    found.into_iter().map(|one| one.arguments.join(" ")).collect()
 }
 
 /// The Python files in a folder that are named after options: `options.py`, `parse_args.py`.

@@ -46,10 +46,12 @@ type Rule = fn(&Failed) -> Option<Advice>;
 const RULES: &[Rule] = &[
     arguments::missing_setting,
     arguments::usage,
+    arguments::subcommand,
     distributed::no_launcher,
     distributed::port_in_use,
     devices::gpu_index,
     devices::gpu_absent,
+    devices::precision_needs_gpu,
     devices::backend_absent,
     devices::unsupported_gpu,
     environment::not_logged_in,

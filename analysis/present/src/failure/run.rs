@@ -63,6 +63,8 @@ pub struct RunFacts {
     pub similar_files: Vec<String>,
     /// The options that the program declares, if it raised an exception.
     pub options: Vec<DeclaredOption>,
+    /// The subcommands that the script declares, as arguments: `train`, `--mode train`.
+    pub subcommands: Vec<String>,
     /// Commands in the project's files that start the program, with their place: `README.md:14:
     /// python train.py --data DIR`.
     pub commands: Vec<String>,
@@ -131,6 +133,20 @@ impl RunFacts {
                 format!("Set its arguments in ridgeline.toml: `arguments = [{}]`", words.join(", "))
             }
         }
+    }
+
+    /// If the program has subcommands and was run without arguments: names them, and how to pass the one that
+    /// trains.
+    pub fn with_subcommand(&self, reader: Reader) -> Option<String> {
+        const MAX_NAMED: usize = 6;
+        let first = self.subcommands.first().filter(|_| self.arguments.is_empty())?;
+        let named = self.subcommands.iter().take(MAX_NAMED).map(|it| super::quoted(it).to_string());
+        let more = if self.subcommands.len() > MAX_NAMED { ", …" } else { "" };
+        Some(format!(
+            "The program has subcommands: {}{more}. {}.",
+            named.collect::<Vec<_>>().join(", "),
+            self.with_arguments(reader, first)
+        ))
     }
 
     /// Names the environment variable to set, for the end of a sentence that begins with "set".

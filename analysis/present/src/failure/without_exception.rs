@@ -94,6 +94,9 @@ pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String>
             none. Set the number of processes by hand, and use the CPU and the `gloo` backend in them."
                 .to_owned()
         }
+        "short" if run.iterations == Some(0) && run.with_subcommand(reader).is_some() => {
+            return run.with_subcommand(reader);
+        }
         "short" if run.iterations == Some(0) => format!(
             "Ridgeline measures a training loop. If another script trains, profile that one. If \
             this one needs an option to train, pass it. {}.",

@@ -84,6 +84,10 @@ class ProfiledIterations:
         """The index of the last profiled iteration whose memory was observed."""
         return min(len(self.windows), self.wanted) - 1
 
+    def times_with_memory(self) -> list[int]:
+        """Returns the times of the iterations whose memory was observed, in nanoseconds."""
+        return [end - begin for begin, end in self.windows[: self.measured_at + 1]]
+
     def begin(self, for_times: int) -> None:
         """Starts the profiler and the first iteration."""
         self.for_times = for_times

@@ -388,6 +388,7 @@ class Stages:
             self._tracker.finder,
             self._timed.timer,
             self._timed.phase_times,
+            self._profiled.times_with_memory,
             self._profiled.again,
             self._all_ranks,
             self._tracker.notes.tolerating,

@@ -34,7 +34,13 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         return None;
     }
     let error = usage_error(&failed.run.output)?;
-    let missing = ["required", "Missing ", "expected one argument", "requires an argument"];
+    let missing = [
+        "required",
+        "Missing ",
+        "expected one argument",
+        "requires an argument",
+        "must have a value other than None",
+    ];
     if missing.iter().any(|text| error.contains(text)) {
         let option = first_option(error).unwrap_or("--option");
         let how = failed.run.with_arguments(failed.reader, &format!("{option} …"));
@@ -57,6 +63,13 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         "wrong-argument",
         format!("The program rejected its arguments. {given}.{similar} {how}.{known}"),
     )
+}
+
+/// The program has subcommands, was run without one, and showed its help.
+pub(super) fn subcommand(failed: &Failed) -> Option<Advice> {
+    let shows_help = matches!(failed.run.error.exit_code, Some(0..=2));
+    let text = failed.run.with_subcommand(failed.reader).filter(|_| shows_help)?;
+    failed.because("missing-argument", format!("{text}{}", known_commands(failed)))
 }
 
 /// The option that the program declares with other dashes or underscores: `-batch_size` for `--batch-size`.
@@ -131,7 +144,9 @@ pub(in crate::failure) fn usage_error(output: &[String]) -> Option<&str> {
         .find_map(|line| {
             let (before, error) = line.split_once("rror: ")?;
             // `train.py: error: …`, or `Error: …` from click; `RuntimeError: …` is an exception.
-            let is_usage = before.ends_with(": e") || before == "E";
+            // absl: `FATAL Flags parsing error: …`.
+            let is_usage = [": e", "Flags parsing e"].iter().any(|end| before.ends_with(end));
+            let is_usage = is_usage || before == "E";
             is_usage.then(|| error.trim()).filter(|error| !error.is_empty())
         })
         .or_else(|| {

@@ -61,6 +61,24 @@ pub(super) fn gpu_absent(failed: &Failed) -> Option<Advice> {
     failed.because("gpu-absent", format!("The program needs a GPU, and {why}. {how}"))
 }
 
+/// Mixed precision of Transformers and Accelerate that needs a GPU (transformers/training_args.py,
+/// accelerate/accelerator.py).
+pub(super) fn precision_needs_gpu(failed: &Failed) -> Option<Advice> {
+    let text = if failed.message_contains(&["Your setup doesn't support bf16/gpu"]) {
+        "The program trains in bfloat16 on a GPU, and PyTorch finds none that supports it. To train on the CPU, set `use_cpu=True` \
+        in its training arguments; a program that reads them from its command line takes `--use_cpu True`."
+    } else if failed.message_contains(&[
+        "fp16 mixed precision requires a",
+        "FP16 Mixed precision training with AMP",
+    ]) {
+        "The program trains in float16, which needs a GPU, and PyTorch finds none. On the CPU, use bfloat16 (`bf16`) or no \
+        mixed precision."
+    } else {
+        return None;
+    };
+    failed.because("precision-needs-gpu", text)
+}
+
 /// The GPU index does not exist.
 pub(super) fn gpu_index(failed: &Failed) -> Option<Advice> {
     if !failed.message_contains(&[

@@ -119,3 +119,39 @@ fn paths_of_an_option_without_a_value() {
     unset.run.arguments = vec!["--data-dir".into(), "images".into()];
     checked_advice(&unset, "");
 }
+
+#[test]
+fn programs_with_subcommands() {
+    let mut help =
+        exit("the program exited with code 2", &["Commands:", "  fit  Train the model."]);
+    help.run.error.exit_code = Some(2);
+    help.run.program = "main.py".into();
+    checked_advice(&help, "");
+    help.run.subcommands = vec!["fit".into(), "evaluate".into()];
+    let text = checked_advice(&help, "missing-argument");
+    assert!(text.starts_with("The program has subcommands: `fit`, `evaluate`. Pass"), "{text}");
+    assert!(text.contains("`ridgeline profile main.py -- fit`"), "{text}");
+    help.run.arguments = vec!["fit".into()];
+    checked_advice(&help, "");
+}
+
+#[test]
+fn flags_of_absl_without_a_value() {
+    let line = "FATAL Flags parsing error: flag --workdir=None: Flag --workdir must have a value other than None.";
+    let mut failure = exit("the program exited with code 1", &[line]);
+    failure.run.error.raised_in = Some(ridgeline_recording::manifest::RaisedIn {
+        path: "absl/app.py".into(),
+        name: "_run_init".into(),
+    });
+    let text = checked_advice(&failure, "missing-argument");
+    assert!(text.contains("-- --workdir …"), "{text}");
+}
+
+#[test]
+fn half_precision_without_a_gpu() {
+    let bf16 = "Your setup doesn't support bf16/gpu. You need to assign use_cpu if you want to train the model on CPU.";
+    let text = checked_advice(&failure("ValueError", bf16), "precision-needs-gpu");
+    assert!(text.contains("`use_cpu=True`"), "{text}");
+    let fp16 = "fp16 mixed precision requires a device in ['cuda', 'mps'] (not 'cpu').";
+    checked_advice(&failure("ValueError", fp16), "precision-needs-gpu");
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from ..switched_off import Turns, rounds
 from ..timing import Timer
 from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick, is_quick_round
 from .signal_grace_period import SignalGracePeriod
-from .whole_periods import iterations_to_wait, whole_periods
+from .whole_periods import is_slow_one, iterations_to_wait, whole_periods
 
 # Counts one rank in a sum over ranks of the iterations that they want. Larger than any sum of
 # iterations.
@@ -48,6 +48,7 @@ class ExtraIterations:
 
     Args:
         timer: The timed iterations. More iterations that are timed replace them.
+        profiled_ns: Returns the times of the profiled iterations whose memory was observed.
         profile_again: Profiles this number of iterations, after waiting for some, to replace those
             that were profiled.
         all_ranks: Waits for all ranks and returns the sum of their numbers.
@@ -65,6 +66,7 @@ class ExtraIterations:
         finder: IterationFinder,
         timer: Timer,
         phase_times: PhaseTimes,
+        profiled_ns: Callable[[], Sequence[int]],
         profile_again: Callable[[int, int], _Purpose],
         all_ranks: Callable[[str, int], int],
         tolerating: Callable[..., Any],
@@ -77,6 +79,7 @@ class ExtraIterations:
         self._sources = sources
         self._observed = observed
         self._finder = finder
+        self._profiled_ns = profiled_ns
         self._profile_again = profile_again
         self._all_ranks = all_ranks
         self._tolerating = tolerating
@@ -89,6 +92,7 @@ class ExtraIterations:
                 self._wait_for_better_signal,
                 self._time_more,
                 self._profile_whole_periods,
+                self._profile_typical,
                 self._take_turns,
                 self._time_lines,
             )
@@ -193,6 +197,16 @@ class ExtraIterations:
         if wanted == 0 or is_as_good:
             return None
         return self._profile_again(wanted, iterations_to_wait(found, following, watched))
+
+    def _profile_typical(self) -> _Purpose | None:
+        """Profiles again if the iteration that represents all of them had an evaluation in it."""
+        if self.timer.rhythm().period is not None or not _may_add(self._spec):
+            return None
+        profiled_ns = self._profiled_ns()
+        if not is_slow_one(profiled_ns, self.timer.host_ns, self._seconds_left()):
+            return None
+        for_times = PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0
+        return self._profile_again(len(profiled_ns) + for_times, 0)
 
     def _take_turns(self) -> _Purpose | None:
         observed, timed_ns = self._observed, self.timer.wall_ns()

@@ -1,7 +1,8 @@
 """Profiles whole periods, if some iterations are slow at regular intervals.
 
 Two profiled iterations are usually both fast ones. Over whole periods, each line has its share of
-the mean: an evaluation in every tenth step as well as the step.
+the mean: an evaluation in every tenth step as well as the step. Without a known period, a slow one
+that happened to be profiled is replaced.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from ...iterations.rhythm import Rhythm
 # Time limit for all of them without a profiler, which makes them several times slower.
 _MAX_NS = 3_000_000_000
 _MAX_ITERATIONS = 64
+# Minimum ratio of a slow profiled iteration to the others that were profiled. The first of them is
+# the slowest of equal ones, because its caches are cold.
+_SLOW_RATIO = 2.0
 
 
 def whole_periods(
@@ -42,6 +46,19 @@ def iterations_to_wait(found: Rhythm, following: int, watched: int) -> int:
         for wait in range(period)
     )
     return next((wait for wait, quick in enumerate(is_quick) if quick), 0)
+
+
+def is_slow_one(
+    profiled_ns: Sequence[int], timed_ns: Sequence[int], seconds_left: float | None
+) -> bool:
+    """Whether the last profiled iteration, which represents all of them, is a slow one that should
+    be replaced: the others are much faster, and the time limit allows it.
+    """
+    if len(profiled_ns) < 2 or not timed_ns:
+        return False
+    *others, last = profiled_ns
+    is_slow = last >= _SLOW_RATIO * max(max(others), statistics.median(timed_ns))
+    return is_slow and (seconds_left is None or sum(profiled_ns) <= seconds_left * 1e9 / 4)
 
 
 class WholePeriods:
