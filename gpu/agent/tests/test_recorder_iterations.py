@@ -748,6 +748,23 @@ def test_forces_that_a_model_computes_are_no_iterations(create: str) -> None:
     )
 
 
+def test_gradients_before_the_optimizer_is_created_are_no_iterations() -> None:
+    check(
+        """
+    model = net()
+    for validation in range(40):
+        y = x.clone().requires_grad_()
+        torch.autograd.grad(model(y).sum(), y)
+    optimizer = sgd(model)
+    while True:  # the loop
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
 def test_inference_with_forces() -> None:
     check(
         """

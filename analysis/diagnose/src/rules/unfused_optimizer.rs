@@ -70,17 +70,25 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let names: Vec<&str> = names.into_iter().collect();
     let cause =
         if evidence.on_gpu() { "many small kernels" } else { "several passes over each parameter" };
+    let related = creation_sites(evidence);
+    let is_own = !related.is_empty();
+    let how = match is_own {
+        true => format!("Pass `{argument}` to the optimizer to fuse them"),
+        false => format!(
+            "A library creates the optimizer: pass `{argument}` through its settings to fuse them, if it has such"
+        ),
+    };
     Some(Finding {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),
-        related: creation_sites(evidence),
+        related,
         message: format!("{} is not fused: {cause}", names.join(" and ")),
         why: format!(
             "Each parameter is updated by several ops, and each op reads and writes all of its \
-            data. Pass `{argument}` to the optimizer to fuse them; same results up to rounding."
+            data. {how}; same results up to rounding."
         ),
         cost: Some(Cost::time(found.time_ns).predicted()),
-        fix: Some(fix),
+        fix: is_own.then_some(fix),
         ..Finding::default()
     })
 }
@@ -129,7 +137,11 @@ mod tests {
 
     /// Adam on 40 small parameters, next to a forward pass of this many microseconds.
     fn example(on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Case {
-        let start = if on_gpu { Case::new(TEXT).on_gpu() } else { Case::new(TEXT) };
+        example_of(TEXT, on_gpu, forward_us, fused)
+    }
+
+    fn example_of(text: &str, on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Case {
+        let start = if on_gpu { Case::new(text).on_gpu() } else { Case::new(text) };
         let mut example = start
             .with_manifest(|it| {
                 it.optimizers =
@@ -157,6 +169,14 @@ mod tests {
             assert_eq!(found[0].fix, Some(EditKind::FusedOptimizer));
             assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
         }
+    }
+
+    #[test]
+    fn an_optimizer_of_a_library_has_no_fix() {
+        let text = TEXT.replace("torch.optim.Adam(model.parameters())", "library.make(model)");
+        let found = example_of(&text, false, 1000.0, None).measured(&UnfusedOptimizer);
+        assert_eq!((found.len(), found[0].fix), (1, None));
+        assert!(found[0].why.contains("A library creates the optimizer"), "{}", found[0].why);
     }
 
     #[test]

@@ -21,8 +21,8 @@ _RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
 # A Wasserstein GAN steps its critic five times before its generator, so wait a little longer than
 # that for an optimizer that was created but has not stepped yet.
 _STEPS_TO_WAIT = 8
-# After so many backward passes, an optimizer that was created is assumed not to step. Gradient
-# accumulation has fewer. L-BFGS evaluates its closure 25 times by default, and the closure may
+# After so many backward passes, an optimizer is assumed not to step. Gradient accumulation has
+# fewer. L-BFGS evaluates its closure 25 times by default, and the closure may
 # differentiate several times; a step of more evaluations may be the whole training.
 _BACKWARDS_TO_WAIT = 512
 # A training script may call its model before training, to print its shapes or to validate.
@@ -114,7 +114,7 @@ class IterationFinder:
         self._signals = signals
         self._period = self._new_period()
         self._symbols: dict[str, list[Hashable]] = {}
-        self._optimizer_created = self._training_expected = False
+        self._optimizer_created = self._training_expected = self._steps_expected = False
         # Module calls before the first optimizer was created.
         self._calls_before = 0
         self._stepped: set[Hashable] = set()
@@ -152,6 +152,10 @@ class IterationFinder:
     def expect_training(self) -> None:
         """The program has code that trains. It may use modules before that, to make its data."""
         self._training_expected = True
+
+    def expect_steps(self) -> None:
+        """The program has code that steps an optimizer, which may be created later."""
+        self._steps_expected = True
 
     def hurry(self, seconds: float) -> None:
         """No step came within `seconds` of the first module call: fewer signals suffice."""
@@ -253,7 +257,7 @@ class IterationFinder:
         """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
         is_hurried = self._hurried_after is not None
         if source == BACKWARD:
-            may_step = self._optimizer_created or self._within_step
+            may_step = self._optimizer_created or self._steps_expected or self._within_step
             return _BACKWARDS_TO_WAIT if may_step and not is_hurried else 1
         if source == MODULE and not is_hurried:
             # An agent plays many moves before its first training step. A closure calls its model.

@@ -33,6 +33,7 @@ MAX_RESTARTS = 10
 _SECONDS_TO_WAIT = 20.0
 _SHARE_TO_WAIT = 0.4
 _SECONDS_TO_MEASURE = 100.0
+_STEP = re.compile(rb"\.step\s*\(")
 _TRAINING_CODE = re.compile(rb"\.backward\s*\(|(?i:trainer)\w*\.(fit|train)\s*\(")
 
 
@@ -142,6 +143,8 @@ class IterationTracker:
             self.sources.read_texts(self.began_ns)
             if self.sources.mention(_TRAINING_CODE):
                 self.finder.expect_training()
+            if self.sources.mention(_STEP):
+                self.finder.expect_steps()
         elif now_ns - self._first_call_ns > self._seconds_to_wait * 1e9:
             self.finder.hurry(self._seconds_to_wait)
 

@@ -9,12 +9,19 @@ use super::{Advice, Failed, Reader, RunFailure, between, quoted};
 /// A command that the program starts is missing.
 pub(super) fn missing_command(failed: &Failed) -> Option<Advice> {
     let is_command = failed.raised_in() == "subprocess.py" && failed.errno() == "ENOENT";
+    let message = failed.failure.message.as_str();
+    // pydot raises the error again: `[Errno 2] "dot" not found in path.`. The graphviz package: `failed to execute
+    // PosixPath('dot'), make sure the Graphviz executables are on your systems' PATH`.
+    let of_pydot = between(message, "\"", "\" not found in path");
+    let of_graphviz = between(message, "failed to execute PosixPath('", "')");
     // A path may be the working directory for the command.
-    let name = failed.run.error.file.as_deref().filter(|name| is_command && !name.contains('/'))?;
+    let started = || failed.run.error.file.as_deref().filter(|_| is_command);
+    let name = of_pydot.or(of_graphviz).or_else(started).filter(|name| !name.contains('/'))?;
+    let what = if name == "dot" { " of Graphviz" } else { "" };
     failed.because(
         "missing-command",
         format!(
-            "The program runs the command {}, which is not installed here or not on PATH. Install \
+            "The program runs the command {}{what}, which is not installed here or not on PATH. Install \
             it, or run Ridgeline where it is on PATH.",
             quoted(name)
         ),

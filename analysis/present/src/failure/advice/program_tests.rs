@@ -155,3 +155,15 @@ fn half_precision_without_a_gpu() {
     let fp16 = "fp16 mixed precision requires a device in ['cuda', 'mps'] (not 'cpu').";
     checked_advice(&failure("ValueError", fp16), "precision-needs-gpu");
 }
+
+#[test]
+fn commands_that_packages_start() {
+    let pydot = failure("FileNotFoundError", "[Errno 2] \"dot\" not found in path.");
+    let text = checked_advice(&pydot, "missing-command");
+    assert!(text.starts_with("The program runs the command `dot` of Graphviz, which"), "{text}");
+    let graphviz = "failed to execute PosixPath('dot'), make sure the Graphviz executables are on your systems' PATH";
+    checked_advice(
+        &failure("graphviz.backend.execute.ExecutableNotFound", graphviz),
+        "missing-command",
+    );
+}
