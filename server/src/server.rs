@@ -47,7 +47,7 @@ pub(crate) fn lsp_main() -> io::Result<SessionEnd> {
         .inspect_err(|error| tracing::warn!("nothing is saved beyond this session: {error}"))
         .ok();
     let profiler: Arc<dyn Profiler> = match &store {
-        Some(store) => Arc::new(Arc::new(Pipeline::new(store.clone()))),
+        Some(store) => Arc::new(Arc::new(Pipeline::lasting(store.clone()))),
         None => Arc::new(NoProfiler),
     };
     if let Some(store) = store.clone() {

@@ -14,6 +14,8 @@ import pytest
 
 from agent_driver import TRAINING, Agent, log
 from ridgeline_agent.process.preimport import installed_imports
+from ridgeline_agent.process.supervise import Supervisor
+from ridgeline_agent.protocol.channel import Sender
 from ridgeline_agent.protocol.spec import Entry
 from ridgeline_agent.system import process_tree
 
@@ -158,6 +160,16 @@ def test_bad_imports_are_dropped(library: Library, tmp_path: Path) -> None:
         text = "import sys\nprint('good' in sys.modules)\n"
         agent.run(tmp_path, text)
         assert log(tmp_path) == b"True\n"
+
+
+def test_long_imports_do_not_start_over(tmp_path: Path) -> None:
+    sender = Sender(os.open(tmp_path / "events", os.O_WRONLY | os.O_CREAT))
+    supervisor = Supervisor("", sender, [])
+    supervisor._prepare = {"op": "prepare", "preimport": True}
+    for seconds, expected in ((1, True), (11, False)):
+        supervisor._prepare_began = time.monotonic() - seconds
+        supervisor._on_unsafe({"module": "slow", "why": "there are 2 threads"})
+        assert supervisor._prepare["preimport"] is expected
 
 
 def test_zygote_that_becomes_unsafe_is_replaced(library: Library, tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ pub(crate) struct Pipeline {
     agents: Arc<Mutex<Vec<WarmAgent>>>,
     saved_lists: Mutex<Vec<estimate::SavedList>>,
     ending_idle: std::sync::Mutex<Option<JoinHandle<()>>>,
+    /// Whether it lives on after a run, so that the first one prepares the next.
+    is_lasting: bool,
 }
 
 impl Pipeline {
@@ -88,7 +90,13 @@ impl Pipeline {
             agents: Arc::default(),
             saved_lists: Mutex::default(),
             ending_idle: std::sync::Mutex::default(),
+            is_lasting: false,
         }
+    }
+
+    /// A pipeline of a server, in which the first run of a program prepares the next ones.
+    pub(crate) fn lasting(store: Store) -> Pipeline {
+        Pipeline { is_lasting: true, ..Pipeline::new(store) }
     }
 
     pub(crate) fn store(&self) -> &Store {

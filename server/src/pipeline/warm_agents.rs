@@ -30,7 +30,7 @@ pub(super) struct WarmAgent {
     env: BTreeMap<String, String>,
     agent: Arc<Agent>,
     prepared: Option<Prepare>,
-    /// Whether it has run the program.
+    /// Whether it was asked to run the program.
     has_run: bool,
     last_used: Instant,
 }
@@ -79,8 +79,9 @@ impl Pipeline {
     }
 
     /// Returns the agent of a plan. `is_run` is true for a run. The process that imports the
-    /// project's packages in advance is not sandboxed, so it only does so after the first run that
-    /// the user allowed. That run does its own imports.
+    /// project's packages in advance is not sandboxed, so it only does so for a run that the user allowed, and
+    /// after it. A command imports nothing in advance for its first run, which is usually the only one: that
+    /// saves nothing, and imports that turn out to prevent forking would take twice as long.
     async fn agent_for(
         &self,
         plan: &Plan,
@@ -118,8 +119,8 @@ impl Pipeline {
                 }
             }
         };
+        let wanted = plan.prepare(warm.has_run || is_run && self.is_lasting);
         warm.has_run |= is_run;
-        let wanted = plan.prepare(warm.has_run);
         if warm.prepared.as_ref() != Some(&wanted) {
             warm.agent.prepare(wanted.clone()).await.map_err(agent_problem)?;
             warm.prepared = Some(wanted);

@@ -31,6 +31,9 @@ PROTOCOL = 1
 _TICK_SECONDS = 0.2
 # An import that takes longer is assumed to hang, and is left to the program itself.
 _PREPARE_TIMEOUT_SECONDS = 120.0
+# If a module prevents forking after so long, the imports are left to the program: to start over
+# without it takes as long again, and the next module may do the same.
+_LONG_IMPORTS_SECONDS = 10.0
 _MAX_WORKERS_LOST = 20
 _MAX_IDLE_LOG_BYTES = 8192
 # Events that are accepted from the worker's pipe while a program runs, which could write to it too:
@@ -84,7 +87,7 @@ class Supervisor:
         self._prepare: dict[str, Any] | None = None
         self._prepare_pending = False  # not yet sent to the worker
         self._replay = False  # must be sent again to a new worker
-        self._prepare_ends: float | None = None
+        self._prepare_began: float | None = None
         self._importing: str | None = None
         self._dropped: dict[str, str] = {}
         self._run: Run | None = None
@@ -97,7 +100,7 @@ class Supervisor:
         while True:
             try:
                 # When idle there is nothing to poll, and the machine may sleep.
-                watching = self._run is not None or self._prepare_ends is not None
+                watching = self._run is not None or self._prepare_began is not None
                 kind, value = self._inbox.get(timeout=_TICK_SECONDS if watching else None)
             except queue.Empty:
                 kind, value = "tick", None
@@ -170,7 +173,7 @@ class Supervisor:
             if self._prepare_pending and self._prepare is not None and run is None:
                 self._prepare_pending = False
                 self._ready = False
-                self._prepare_ends = time.monotonic() + _PREPARE_TIMEOUT_SECONDS
+                self._prepare_began = time.monotonic()
                 self._requests.send({**self._prepare, "exclude": self._dropped})
             elif run is not None and not run.sent:
                 run.sent = True
@@ -226,7 +229,7 @@ class Supervisor:
         self._lost = 0
         self._ready = True
         self._importing = None
-        self._prepare_ends = None
+        self._prepare_began = None
         if self._replay and not event.get("prepared"):
             # A new worker has not imported what the previous one had. It sends `ready` after that,
             # unless a run is waiting, which would import it anyway.
@@ -257,9 +260,16 @@ class Supervisor:
         module, why = event.get("module"), str(event.get("why"))
         if isinstance(module, str):
             self._dropped[module] = why
+            is_long = self._preparing_seconds() > _LONG_IMPORTS_SECONDS
+            if self._prepare is not None and is_long:
+                self._prepare = {**self._prepare, "preimport": False}
         else:
             self._standby_reason = why
         self._kill_worker()
+
+    def _preparing_seconds(self) -> float:
+        """Returns how long the worker has been importing; 0 if it is not."""
+        return 0.0 if self._prepare_began is None else time.monotonic() - self._prepare_began
 
     def _on_log(self, data: bytes) -> None:
         run = self._run
@@ -295,8 +305,8 @@ class Supervisor:
 
     def _watch_limits(self) -> None:
         now = time.monotonic()
-        if self._prepare_ends is not None and now > self._prepare_ends:
-            self._prepare_ends = None
+        if self._preparing_seconds() > _PREPARE_TIMEOUT_SECONDS:
+            self._prepare_began = None
             if self._importing is not None:
                 seconds = f"{_PREPARE_TIMEOUT_SECONDS:g} s"
                 self._dropped[self._importing] = f"import did not finish within {seconds}"
@@ -408,7 +418,7 @@ class Supervisor:
         self._replay = self._prepare is not None and not self._prepare_pending
         self._warm = None
         self._importing = None
-        self._prepare_ends = None
+        self._prepare_began = None
         mode = ["--worker", str(os.getpid())]
         if self._standby_reason is not None:
             mode.append("--standby")

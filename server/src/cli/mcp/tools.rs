@@ -80,7 +80,7 @@ impl std::fmt::Debug for Tools {
 impl Tools {
     pub(super) fn new(store: Store, allowed: Vec<PathBuf>) -> Tools {
         let shared = Shared {
-            pipeline: Pipeline::new(store.clone()),
+            pipeline: Pipeline::lasting(store.clone()),
             consent: Consent::new(store.clone(), allowed),
             machine: tokio::sync::Mutex::new(()),
             store,
