@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import agent_driver  # noqa: F401 (adds the agent to sys.path)
 from ridgeline_agent.failure.exception import MAX_FRAMES, MAX_MESSAGE_CHARS, describe_failure
+from ridgeline_agent.failure.facts import facts
 
 ROOT = "/home/someone/project"
 
@@ -214,3 +217,17 @@ def test_syntax_error_without_file() -> None:
     failure = failure_of("eval('1 +')\n")
     assert failure["kind"] == "syntax"
     assert frames(failure) == [(1, "<module>")]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.10 names the object")
+def test_module_that_nothing_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "unimported"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for attribute, expected in (("part", "unimported.part"), ("other", None)):
+        with pytest.raises(AttributeError) as raised:
+            getattr(importlib.import_module("unimported"), attribute)
+        module = facts(raised.value, str)["module"]
+        assert isinstance(module, dict) and module["not_imported"] == expected

@@ -183,6 +183,7 @@ class Row(HBox): pass
 row = Row(children=[widgets.FloatProgress(value=0.5)])
 assert row.children[0].value == 0.5
 row.layout.width = "50%"
+assert row and not row.style.bar_color
 @interact(rate=(0.0, 1.0))
 def plot(rate): return rate
 assert plot(2) == 2

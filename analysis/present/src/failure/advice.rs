@@ -73,6 +73,7 @@ const RULES: &[Rule] = &[
     imports::missing_metadata,
     imports::missing_library,
     versions::generated_protobuf,
+    versions::module_not_imported,
     versions::package_version,
     versions::asserted_version,
     versions::newer_python,

@@ -65,6 +65,10 @@ pub struct ModuleFacts {
     pub name: String,
     /// Package version; `None` for a module of the project.
     pub version: Option<String>,
+    /// The module of this package that the program used as an attribute without importing it:
+    /// `tqdm.notebook`.
+    #[serde(deserialize_with = "optional_text")]
+    pub not_imported: Option<String>,
 }
 
 /// GPU memory use when memory ran out.

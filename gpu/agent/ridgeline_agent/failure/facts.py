@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import importlib.machinery
 import importlib.metadata
 import linecache
 import os
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from types import ModuleType
+from typing import Any
 
 _MAX_TEXT_LENGTH = 300
 _MAX_CAUSES = 5
@@ -163,8 +165,11 @@ def _without_frozen(path: str) -> str:
 
 
 def _module(error: BaseException) -> dict[str, str | None] | None:
-    """Returns the module whose import or attribute is missing, and the version of its package."""
+    """Returns the module whose import or attribute is missing, the version of its package, and the
+    module of that package that was used as an attribute without an import.
+    """
     name: object = None
+    not_imported = None
     if isinstance(error, ImportError):
         name = error.name
     elif isinstance(error, AttributeError):
@@ -173,9 +178,27 @@ def _module(error: BaseException) -> dict[str, str | None] | None:
             name = owner.__module__
         else:
             name = owner.__name__ if isinstance(owner, ModuleType) else None
+            not_imported = _not_imported(owner, error.name) if isinstance(name, str) else None
     if not isinstance(name, str) or not name:
         return None
-    return {"name": name[:_MAX_TEXT_LENGTH], "version": _version(name.partition(".")[0])}
+    return {
+        "name": name[:_MAX_TEXT_LENGTH],
+        "version": _version(name.partition(".")[0]),
+        "not_imported": not_imported,
+    }
+
+
+def _not_imported(package: Any, attribute: object) -> str | None:
+    """Returns the full name of a package's module that nothing has imported."""
+    folders = getattr(package, "__path__", None)
+    if folders is None or not isinstance(attribute, str):
+        return None
+    name = f"{package.__name__}.{attribute}"
+    try:
+        found = importlib.machinery.PathFinder.find_spec(name, list(folders))
+    except Exception:  # A package may give its module any path.
+        return None
+    return None if found is None else name[:_MAX_TEXT_LENGTH]
 
 
 def _version(package: str) -> str | None:

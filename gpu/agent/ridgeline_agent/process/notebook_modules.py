@@ -21,13 +21,19 @@ class Nothing:
     displays one.
     """
 
+    # An attribute that nobody set is like None: `if bar.colour`.
+    _is_set = True
+
     def __init__(self, *arguments: object, **attributes: object) -> None:
         self.__dict__.update(attributes)
+
+    def __bool__(self) -> bool:
+        return self._is_set
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        value = self.__dict__[name] = Nothing()
+        value = self.__dict__[name] = Nothing(_is_set=False)
         return value
 
     def __call__(self, *arguments: Any, **options: object) -> Any:

@@ -167,3 +167,15 @@ fn commands_that_packages_start() {
         "missing-command",
     );
 }
+
+#[test]
+fn modules_that_nothing_imported() {
+    let mut failure = failure("AttributeError", "module 'tqdm' has no attribute 'notebook'");
+    failure.run.error.module = Some(ridgeline_recording::manifest::ModuleFacts {
+        name: "tqdm".into(),
+        version: Some("4.70.1".into()),
+        not_imported: Some("tqdm.notebook".into()),
+    });
+    let text = checked_advice(&failure, "module-not-imported");
+    assert!(text.contains("add `import tqdm.notebook`"), "{text}");
+}

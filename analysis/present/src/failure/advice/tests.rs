@@ -243,7 +243,8 @@ fn packages() {
     let version = |error_type: &str, message: &str, name: &str, version: Option<&str>, expected| {
         let mut failure = failure(error_type, message);
         let version = version.map(str::to_owned);
-        failure.run.error.module = Some(ModuleFacts { name: name.into(), version });
+        failure.run.error.module =
+            Some(ModuleFacts { name: name.into(), version, ..ModuleFacts::default() });
         checked_advice(&failure, expected)
     };
     let text = version(

@@ -47,6 +47,19 @@ pub(super) fn generated_protobuf(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// A module of a package is used as its attribute, and nothing imported it.
+pub(super) fn module_not_imported(failed: &Failed) -> Option<Advice> {
+    let name = failed.run.error.module.as_ref()?.not_imported.as_deref()?;
+    failed.because(
+        "module-not-imported",
+        format!(
+            "{} is a module, which has to be imported before it is used: add `import {name}`. Elsewhere, something \
+            else may have imported it, such as Jupyter.",
+            quoted(name)
+        ),
+    )
+}
+
 /// The installed version of a package lacks a name.
 pub(super) fn package_version(failed: &Failed) -> Option<Advice> {
     let module = failed.run.error.module.as_ref()?;
