@@ -202,8 +202,10 @@ fn chosen(
     };
     let known = described.iter().filter(is_it).min_by_key(|one| (one.doubts, one.kind));
     known.map(|one| one.run.clone()).or_else(|| {
+        // With a subcommand or an option for the CPU, which no file of the project has.
+        let best = among.iter().map(|path| best_run(path, files, described));
         let plain = among.iter().map(|path| Run::script(path));
-        plain.into_iter().find(|run| run.display() == remembered)
+        best.chain(plain).find(|run| run.display() == remembered)
     })
 }
 

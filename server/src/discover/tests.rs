@@ -809,6 +809,9 @@ fn the_subcommand_that_trains() {
         "{TRAINS}s = argparse.ArgumentParser().add_subparsers()\ns.add_parser('eval')\ns.add_parser('train')\n"
     );
     check(&[("main.py", &main)], "", "", "main.py train (subcommand from main.py:16)");
+    let two = [("one.py", main.as_str()), ("two.py", main.as_str())];
+    check(&two, "", "", "ask: one.py train two.py train");
+    check(&two, "", "two.py train", "two.py train (subcommand from two.py:16)");
     let readme = "```\npython main.py train --lr 0.1\n```\n";
     let files = [("main.py", main.as_str()), ("README.md", readme)];
     check(&files, "", "", "main.py train --lr 0.1 (command from README.md:2)");
