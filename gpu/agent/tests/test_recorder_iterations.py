@@ -765,6 +765,23 @@ def test_gradients_before_the_optimizer_is_created_are_no_iterations() -> None:
     )
 
 
+def test_second_order_descent_without_optimizer() -> None:
+    """The gradients are stored in the parameters, so this is not part of a forward pass."""
+    check(
+        """
+    model = net()
+    while True:  # the loop
+        model(x).square().sum().backward(create_graph=True)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.01 * parameter.grad
+                parameter.grad = None
+    """,
+        found_by="backward",
+        loop="# the loop",
+    )
+
+
 def test_inference_with_forces() -> None:
     check(
         """

@@ -49,8 +49,8 @@ class Listener(Protocol):
         """A data loader has no more batches. Called within the phase."""
 
     def went_backward(self, extends_graph: bool) -> None:
-        """An outermost backward pass has completed. `extends_graph` is its `create_graph`: its
-        gradients can be differentiated.
+        """An outermost backward pass has completed. `extends_graph` is whether it only returned
+        gradients that can be differentiated again.
         """
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
@@ -73,12 +73,12 @@ def install(listener: Listener, optimizers: Iterable[type] = ()) -> None:
         optimizers: The classes of existing optimizers.
     """
     _wrap_loader(listener)
-    for owner, name, create_graph in (
-        (torch.Tensor, "backward", 3),
-        (torch.autograd, "backward", 3),
-        (torch.autograd, "grad", 4),
+    for owner, name in (
+        (torch.Tensor, "backward"),
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
     ):
-        _wrap_backward(listener, owner, name, create_graph)
+        _wrap_backward(listener, owner, name)
     _wrap_optimizers(listener, optimizers)
 
 
@@ -102,8 +102,7 @@ def _wrap_loader(listener: Listener) -> None:
     replace(iterator, "__next__", __next__)
 
 
-def _wrap_backward(listener: Listener, owner: Any, name: str, create_graph: int) -> None:
-    """`create_graph` is the position of that argument."""
+def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -116,8 +115,9 @@ def _wrap_backward(listener: Listener, owner: Any, name: str, create_graph: int)
         finally:
             listener.phase_left(BACKWARD)
         if outermost:
-            given = args[create_graph] if len(args) > create_graph else kwargs.get("create_graph")
-            listener.went_backward(bool(given))
+            # The fifth argument of `grad`.
+            create_graph = args[4] if len(args) > 4 else kwargs.get("create_graph")
+            listener.went_backward(name == "grad" and bool(create_graph))
         return result
 
     replace(owner, name, backward)
