@@ -180,6 +180,12 @@ fn required_arguments() {
     profile("required_arguments", &trains("main.py --dataset fake", 16, "main.py"));
 }
 
+/// The subcommand is in the code only. The losses that are evaluated before the optimizer is created compute gradients.
+#[test]
+fn physics_with_a_subcommand() {
+    profile("physics_subcommand", &trains("main.py train", 512, "main.py"));
+}
+
 #[test]
 fn generation() {
     let row = Row {
