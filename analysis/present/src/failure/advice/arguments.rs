@@ -67,7 +67,7 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
 
 /// The program has subcommands, was run without one, and showed its help.
 pub(super) fn subcommand(failed: &Failed) -> Option<Advice> {
-    let shows_help = matches!(failed.run.error.exit_code, Some(0..=2));
+    let shows_help = matches!(failed.run.error.exit_code, Some(0 | 2));
     let text = failed.run.with_subcommand(failed.reader).filter(|_| shows_help)?;
     failed.because("missing-argument", format!("{text}{}", known_commands(failed)))
 }
