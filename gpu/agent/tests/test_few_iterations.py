@@ -203,6 +203,13 @@ HAND_WRITTEN = {
         gradients = torch.func.grad(loss)(weights)
         weights = {name: value - 0.1 * gradients[name] for name, value in weights.items()}
     """,
+    "torch.func.grad of a derivative": """
+        def residual(weights):
+            def value(x):
+                return torch.func.functional_call(model, weights, (x,)).sum()
+            return torch.func.grad(value)(x).square().sum()
+        gradients = torch.func.grad(residual)(weights)
+    """,
     "grad_and_value": """
         gradients, value = torch.func.grad_and_value(loss)(weights)
     """,
@@ -232,7 +239,8 @@ def test_training_without_optimizer_is_found(method: str) -> None:
     for step in range(40):  # the loop"""
     recording = record(SETUP + setup + HAND_WRITTEN[method])
     assert recording.outcome == "complete", recording.printed
-    assert recording.manifest["iterations"]["found_by"] == "backward"
+    iterations = recording.manifest["iterations"]
+    assert (iterations["found_by"], iterations["steps_per_iteration"]) == ("backward", 1)
     assert recording.manifest["loop"] == {"file": 0, "line": recording.line_of("# the loop")}
     assert not any("forward only" in note for note in recording.manifest["notes"])
 

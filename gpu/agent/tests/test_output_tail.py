@@ -121,14 +121,17 @@ def test_colored_message() -> None:
 def test_module_and_version() -> None:
     module = failure_of("from pytest import no_such_name\n")["facts"]["module"]
     if sys.version_info >= (3, 10):
-        assert module == {"name": "pytest", "version": pytest.__version__}
+        version = pytest.__version__
+        assert module == {"name": "pytest", "version": version, "not_imported": None}
         # The attribute may be one of a class.
         module = failure_of("import torch\ntorch.nn.Linear.no_such_name\n")["facts"]["module"]
         version = importlib.metadata.version("torch")
-        assert module == {"name": "torch.nn.modules.linear", "version": version}
+        name = "torch.nn.modules.linear"
+        assert module == {"name": name, "version": version, "not_imported": None}
     assert failure_of("import no_such_module_at_all\n")["facts"]["module"] == {
         "name": "no_such_module_at_all",
         "version": None,
+        "not_imported": None,
     }
 
 

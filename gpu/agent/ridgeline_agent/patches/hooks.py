@@ -115,12 +115,21 @@ def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
         finally:
             listener.phase_left(BACKWARD)
         if outermost:
-            # The fifth argument of `grad`.
-            create_graph = args[4] if len(args) > 4 else kwargs.get("create_graph")
-            listener.went_backward(name == "grad" and bool(create_graph))
+            listener.went_backward(name == "grad" and _extends_graph(args, kwargs))
         return result
 
     replace(owner, name, backward)
+
+
+def _extends_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the gradients of `torch.autograd.grad` are to be differentiated again."""
+    if not (args[4] if len(args) > 4 else kwargs.get("create_graph")):
+        return False
+    # `torch.func.grad` always asks for it. The outermost one returns the gradients of the training.
+    transforms: Any = torch._C._functorch.get_interpreter_stack()
+    is_grad = torch._C._functorch.TransformType.Grad
+    depth = sum(1 for transform in transforms or () if transform.key() == is_grad)
+    return depth != 1
 
 
 def _wrap_optimizers(listener: Listener, existing: Iterable[type]) -> None:
