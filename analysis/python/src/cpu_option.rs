@@ -4,7 +4,7 @@
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
-use super::declared_options::{Declaration, declaration, string};
+use super::declared_options::{Declaration, advance, declaration, string};
 use crate::syntax::index::SourceIndex;
 
 /// The depth of a top-level assignment in the tree: module, statement, assignment.
@@ -38,13 +38,8 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
         if let Some(arguments) = found {
             return Some((arguments, node.start_position().row as u32 + 1));
         }
-        if cursor.goto_first_child() {
-            continue;
-        }
-        while !cursor.goto_next_sibling() {
-            if !cursor.goto_parent() {
-                return None;
-            }
+        if !advance(&mut cursor) {
+            return None;
         }
     }
 }

@@ -176,6 +176,11 @@ def test_optimizers_that_step_in_backward_hooks() -> None:
     )
 
 
+def test_requested_detection_by_backward_with_steps_in_hooks() -> None:
+    finder = IterationFinder("backward")
+    assert finder.stepped_in_backward(1, set()) is Verdict.BOUNDARY
+
+
 def test_a_step_in_a_hook_and_one_after_it() -> None:
     check(
         """

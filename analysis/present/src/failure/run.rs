@@ -135,8 +135,7 @@ impl RunFacts {
         }
     }
 
-    /// If the program has subcommands and was run without arguments: names them, and how to pass the one that
-    /// trains.
+    /// If the program has subcommands and was run without arguments: names them, and how to pass one.
     pub fn with_subcommand(&self, reader: Reader) -> Option<String> {
         const MAX_NAMED: usize = 6;
         let first = self.subcommands.first().filter(|_| self.arguments.is_empty())?;

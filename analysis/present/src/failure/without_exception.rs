@@ -94,14 +94,13 @@ pub(super) fn suggestion(failure: &RunFailure, reader: Reader) -> Option<String>
             none. Set the number of processes by hand, and use the CPU and the `gloo` backend in them."
                 .to_owned()
         }
-        "short" if run.iterations == Some(0) && run.with_subcommand(reader).is_some() => {
-            return run.with_subcommand(reader);
-        }
-        "short" if run.iterations == Some(0) => format!(
-            "Ridgeline measures a training loop. If another script trains, profile that one. If \
-            this one needs an option to train, pass it. {}.",
-            run.with_arguments(reader, "--train")
-        ),
+        "short" if run.iterations == Some(0) => run.with_subcommand(reader).unwrap_or_else(|| {
+            format!(
+                "Ridgeline measures a training loop. If another script trains, profile that one. If \
+                this one needs an option to train, pass it. {}.",
+                run.with_arguments(reader, "--train")
+            )
+        }),
         "short" => {
             "Too few iterations ran, or too little of the time limit was left to repeat the \
             run: let it run longer, or profile the script that trains."

@@ -22,8 +22,8 @@ _RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
 # that for an optimizer that was created but has not stepped yet.
 _STEPS_TO_WAIT = 8
 # After so many backward passes, an optimizer is assumed not to step. Gradient accumulation has
-# fewer. L-BFGS evaluates its closure 25 times by default, and the closure may
-# differentiate several times; a step of more evaluations may be the whole training.
+# fewer. L-BFGS evaluates its closure 25 times by default, and the closure may differentiate several
+# times; a step of more evaluations may be the whole training.
 _BACKWARDS_TO_WAIT = 512
 # A training script may call its model before training, to print its shapes or to validate.
 _CALLS_TO_WAIT = 64
@@ -177,6 +177,8 @@ class IterationFinder:
     def stepped_in_backward(self, place: Hashable, alive: set[Hashable]) -> Verdict:
         """An outermost backward pass has ended, in whose hooks optimizers stepped."""
         self._within_step = False
+        if self._wanted == BACKWARD:
+            return self._signal(BACKWARD, place, False)
         return self._signal(OPTIMIZER, place, not alive <= self._stepped)
 
     def went_backward(self, place: Hashable, within_step: bool = False) -> Verdict:

@@ -31,6 +31,8 @@ DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
 compiles_with: Callable[[], object] | None = getattr(
     getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None
 )
+# Returns the open transforms of `torch.func`, outermost first, or None if there are none.
+_transforms: Any = getattr(getattr(torch._C, "_functorch", None), "get_interpreter_stack", None)
 
 
 class Listener(Protocol):
@@ -126,10 +128,8 @@ def _extends_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if not (args[4] if len(args) > 4 else kwargs.get("create_graph")):
         return False
     # `torch.func.grad` always asks for it. The outermost one returns the gradients of the training.
-    transforms: Any = torch._C._functorch.get_interpreter_stack()
-    is_grad = torch._C._functorch.TransformType.Grad
-    depth = sum(1 for transform in transforms or () if transform.key() == is_grad)
-    return depth != 1
+    transforms = () if _transforms is None else _transforms() or ()
+    return sum(1 for transform in transforms if transform.key().name == "Grad") != 1
 
 
 def _wrap_optimizers(listener: Listener, existing: Iterable[type]) -> None:
