@@ -58,8 +58,21 @@ impl Neovim {
 
 const SERVERS: [&str; 2] = ["servers/basedpyright-langserver", "servers/ruff"];
 
-/// Starts the servers of [`SERVERS`]. The type checker does not find torch, which takes less time.
+/// Starts the servers of [`SERVERS`], and one within Neovim that has no hints and says so before any other server can
+/// answer. The type checker does not find torch, which takes less time.
 const OTHER_SERVERS: &str = r#"
+local function answer_at_once()
+  local server = {}
+  function server.request(method, _, callback)
+    callback(nil, method == "initialize" and { capabilities = { inlayHintProvider = true } } or {})
+    return true, 1
+  end
+  function server.notify() return true end
+  function server.is_closing() return false end
+  function server.terminate() end
+  return server
+end
+
 vim.api.nvim_create_autocmd("FileType", {
   pattern = "python",
   callback = function(event)
@@ -70,6 +83,7 @@ vim.api.nvim_create_autocmd("FileType", {
       root_dir = root,
       settings = { basedpyright = { analysis = { typeCheckingMode = "basic" } } },
     })
+    vim.lsp.start({ name = "fastest", cmd = answer_at_once, root_dir = root })
     vim.lsp.start({ name = "ruff", cmd = { "RUFF", "server" }, root_dir = root })
   end,
 })
