@@ -76,6 +76,10 @@ pub struct FoundCommand {
     pub as_written: String,
 }
 
+/// The commands that the project's package installs, with the function that each one calls:
+/// `package.module:function`.
+pub type InstalledCommands = BTreeMap<String, String>;
+
 /// The maximum size of a file that is read, in bytes.
 pub const MAX_COMMAND_FILE_BYTES: usize = 256 << 10;
 /// The maximum number of commands read from a file.
@@ -92,18 +96,31 @@ fn printable_name(name: &str) -> String {
 }
 
 /// Returns what a shell command starts, if it is a Python program.
-fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<FoundCommand> {
-    let found = program_command(command, name)?;
+fn python_command(
+    command: &shell::ShellCommand,
+    name: Option<&str>,
+    installed: &InstalledCommands,
+) -> Option<FoundCommand> {
+    let found = program_command(command, name, installed)?;
     (!matches!(found.command.program, Program::Shell(_))).then_some(found)
 }
 
 /// Returns what a shell command starts, if it is a Python program or a shell script.
-fn program_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<FoundCommand> {
+fn program_command(
+    command: &shell::ShellCommand,
+    name: Option<&str>,
+    installed: &InstalledCommands,
+) -> Option<FoundCommand> {
     let words: Vec<String> = command.words.iter().map(|word| word.text.clone()).collect();
     if words.iter().any(|word| word.contains(char::is_control) || word.len() > MAX_ARGUMENT_BYTES) {
         return None;
     }
     let mut read = read_command(&words).ok()?;
+    if let Program::Other(name) = &read.program
+        && let Some(function) = installed.get(name)
+    {
+        read.program = Program::Function(function.clone());
+    }
     let (Program::Script(target)
     | Program::Module(target)
     | Program::Function(target)

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::shell::{InitialState, commands};
-use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command};
+use super::{
+    FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, python_command,
+};
 
 /// Returns the Python programs that a Makefile starts, with their targets.
-pub fn in_makefile(text: &str) -> Vec<FoundCommand> {
+pub fn in_makefile(text: &str, installed: &InstalledCommands) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
@@ -38,7 +40,7 @@ pub fn in_makefile(text: &str) -> Vec<FoundCommand> {
         let recipe = expand(&whole, &variables);
         for mut command in commands(&recipe, InitialState::default()) {
             command.line = number;
-            found.extend(python_command(&command, target));
+            found.extend(python_command(&command, target, installed));
         }
         if found.len() >= MAX_COMMANDS {
             break;
@@ -49,7 +51,7 @@ pub fn in_makefile(text: &str) -> Vec<FoundCommand> {
 
 /// Returns the programs of one target. An empty target means the first one that has a program.
 pub fn make_target(text: &str, target: &str) -> Vec<FoundCommand> {
-    let all = in_makefile(text);
+    let all = in_makefile(text, &InstalledCommands::new());
     let first = all.first().and_then(|written| written.name.clone());
     let name = if target.is_empty() { first } else { Some(target.to_owned()) };
     all.into_iter().filter(|written| written.name == name).collect()
@@ -121,7 +123,7 @@ mod tests {
         expect![[r#"
             11: in src/: <python3> Script("train.py") [--lr|0.1|--x|1] (train)
             15: <python3> Module("pkg.train") [] (big) incomplete"#]]
-        .assert_eq(&display(&in_makefile(TEXT)));
+        .assert_eq(&display(&in_makefile(TEXT, &InstalledCommands::new())));
         assert_eq!(make_target(TEXT, "big").len(), 1);
         assert_eq!(make_target(TEXT, "").len(), 1);
         assert_eq!(make_target(TEXT, "gone").len(), 0);

@@ -1,7 +1,9 @@
 //! Finds the commands in a README.
 
 use super::shell::{InitialState, commands};
-use super::{FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, program_command};
+use super::{
+    FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, program_command,
+};
 
 /// Languages of code blocks that contain commands; a code block may have none.
 const SHELLS: [&str; 15] = [
@@ -24,7 +26,7 @@ const SHELLS: [&str; 15] = [
 
 /// Returns the Python programs and shell scripts that a README starts: those of its code blocks,
 /// then those in its sentences, which are often variants.
-pub fn in_readme(text: &str) -> Vec<FoundCommand> {
+pub fn in_readme(text: &str, installed: &InstalledCommands) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
@@ -34,7 +36,7 @@ pub fn in_readme(text: &str) -> Vec<FoundCommand> {
         let trimmed = line.trim_start();
         match &mut block {
             Some(Block { fence: Some(fence), .. }) if trimmed.starts_with(fence.as_str()) => {
-                found.extend(block.take().into_iter().flat_map(Block::commands));
+                found.extend(block.take().into_iter().flat_map(|block| block.commands(installed)));
             }
             Some(open @ Block { fence: Some(_), .. }) => open.push(line),
             Some(open)
@@ -43,7 +45,7 @@ pub fn in_readme(text: &str) -> Vec<FoundCommand> {
                 open.push(line);
             }
             _ => {
-                found.extend(block.take().into_iter().flat_map(Block::commands));
+                found.extend(block.take().into_iter().flat_map(|block| block.commands(installed)));
                 let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
                 // Some close the block on the same line.
                 let is_open = |mark: &&str| !trimmed.trim_start_matches(*mark).contains(*mark);
@@ -59,7 +61,7 @@ pub fn in_readme(text: &str) -> Vec<FoundCommand> {
                     let lines = vec![line.to_owned()];
                     block = Some(Block { fence: None, first: number, is_shell: true, lines });
                 } else {
-                    in_sentences.extend(inline(line, number));
+                    in_sentences.extend(inline(line, number, installed));
                 }
             }
         }
@@ -67,7 +69,7 @@ pub fn in_readme(text: &str) -> Vec<FoundCommand> {
             break;
         }
     }
-    found.extend(block.into_iter().flat_map(Block::commands));
+    found.extend(block.into_iter().flat_map(|block| block.commands(installed)));
     found.extend(in_sentences);
     found
 }
@@ -84,7 +86,7 @@ impl Block {
         self.lines.push(line.to_owned());
     }
 
-    fn commands(self) -> Vec<FoundCommand> {
+    fn commands(self, installed: &InstalledCommands) -> Vec<FoundCommand> {
         // If some lines have a prompt, the others are output.
         let has_prompts = self.lines.iter().any(|line| without_prompt(line).is_some());
         let mut continues = false;
@@ -116,7 +118,7 @@ impl Block {
             .into_iter()
             .filter_map(|mut command| {
                 command.line += first;
-                program_command(&command, None)
+                program_command(&command, None, installed)
             })
             .collect()
     }
@@ -136,7 +138,7 @@ fn without_prompt(line: &str) -> Option<&str> {
 }
 
 /// `` `python train.py` `` in a sentence, or `* python train.py --lr 0.1`.
-fn inline(line: &str, number: u32) -> Vec<FoundCommand> {
+fn inline(line: &str, number: u32, installed: &InstalledCommands) -> Vec<FoundCommand> {
     const MAX_BYTES: usize = 2_000;
     if line.len() > MAX_BYTES {
         return Vec::new();
@@ -154,7 +156,7 @@ fn inline(line: &str, number: u32) -> Vec<FoundCommand> {
         .flat_map(|span| commands(span, InitialState::default()))
         .filter_map(|mut command| {
             command.line = number;
-            program_command(&command, None)
+            program_command(&command, None, installed)
         })
         .collect()
 }
@@ -179,7 +181,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Expect) {
-        expected.assert_eq(&display(&in_readme(text)));
+        expected.assert_eq(&display(&in_readme(text, &InstalledCommands::new())));
     }
 
     #[test]
@@ -289,10 +291,21 @@ mod tests {
     #[test]
     fn hostile_texts() {
         check("```\npython a.py \u{1b}[31mred\u{1b}[0m\n```\n", expect![""]);
-        assert_eq!(in_readme(&"x".repeat(10 << 20)), []);
+        assert_eq!(in_readme(&"x".repeat(10 << 20), &InstalledCommands::new()), []);
         let one = format!("```\n{}\n```\n", "python a.py ; ".repeat(15_000));
-        assert!(in_readme(&one).len() <= 500);
-        let _ = in_readme(&"```\n".repeat(60_000));
-        let _ = in_readme(&"`".repeat(200_000));
+        assert!(in_readme(&one, &InstalledCommands::new()).len() <= 500);
+        let _ = in_readme(&"```\n".repeat(60_000), &InstalledCommands::new());
+        let _ = in_readme(&"`".repeat(200_000), &InstalledCommands::new());
+    }
+
+    #[test]
+    fn commands_that_the_package_installs() {
+        let name = "net-train".to_owned();
+        let installed = InstalledCommands::from([(name, "net.cli:main".to_owned())]);
+        let text = "    pip install net\n    uv run net-train --out runs/a\n\n`net-train --lr 1`, `net-eval --lr 1`\n";
+        expect![[r#"
+            2: <uv run> Function("net.cli:main") [--out|runs/a]
+            4: Function("net.cli:main") [--lr|1]"#]]
+        .assert_eq(&display(&in_readme(text, &installed)));
     }
 }

@@ -253,7 +253,7 @@ fn exit_message(failure: &RunFailure) -> String {
         // The exception inside the parser repeats this text.
         Some(usage_error) => {
             let exit = text.lines().next().unwrap_or_default();
-            format!("{exit}: {}", shorten(usage_error, MAX_MESSAGE))
+            format!("{exit}: {}", shorten(&usage_error, MAX_MESSAGE))
         }
         None => text,
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use ridgeline_analysis::commands::{self, Command, FoundCommand, Program, WORKSPACE_FOLDER};
+use ridgeline_analysis::commands::{
+    self, Command, FoundCommand, InstalledCommands, Program, WORKSPACE_FOLDER,
+};
 
 use super::gpu_options;
 use super::imports::module_below;
@@ -34,12 +36,12 @@ impl Kind {
         }
     }
 
-    pub(super) fn read(self, text: &str) -> Vec<FoundCommand> {
+    pub(super) fn read(self, text: &str, installed: &InstalledCommands) -> Vec<FoundCommand> {
         match self {
             Kind::LaunchJson => commands::launch_configurations(text),
-            Kind::Readme => commands::in_readme(text),
-            Kind::Makefile => commands::in_makefile(text),
-            Kind::ShellScript => commands::in_shell_script(text),
+            Kind::Readme => commands::in_readme(text, installed),
+            Kind::Makefile => commands::in_makefile(text, installed),
+            Kind::ShellScript => commands::in_shell_script(text, installed),
             Kind::EntryPoints => commands::entry_points(text),
         }
     }

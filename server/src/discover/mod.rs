@@ -26,7 +26,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ridgeline_analysis::commands::{FoundCommand, MAX_COMMAND_FILE_BYTES, Program};
+use ridgeline_analysis::commands::{
+    FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, Program,
+};
 use ridgeline_analysis::python::{
     ProgramOutline, SourceIndex, Subcommand, TrainingScript, cpu_option, training_subcommand,
 };
@@ -97,6 +99,8 @@ pub(crate) struct Discovery {
     listings: Listings,
     facts: HashMap<PathBuf, (Version, Arc<Facts>)>,
     commands: HashMap<PathBuf, (Version, Arc<Vec<FoundCommand>>)>,
+    /// The commands that the packages of the last searched project install.
+    installed: InstalledCommands,
 }
 
 /// A file's size and modification time. If neither changed, the file is unchanged.
@@ -324,9 +328,10 @@ impl Discovery {
             .filter(|(_, kind)| *kind == Kind::ShellScript)
             .map(|(path, _)| path.as_path())
             .collect();
+        self.find_installed(root, &with_commands);
         for (file, kind) in &with_commands {
             for written in self.commands(&root.join(file), *kind).iter() {
-                let started = started_by_script(root, &scripts, file, written);
+                let started = started_by_script(root, &scripts, file, written, &self.installed);
                 for written in started.as_deref().unwrap_or(std::slice::from_ref(written)) {
                     let one = commands::described(root, &files, file, *kind, written, has_gpu);
                     described.extend(one);
@@ -340,6 +345,24 @@ impl Discovery {
         Scan { files, described, cut_short }
     }
 
+    /// Reads which commands the project's packages install. The other files may start them by name.
+    fn find_installed(&mut self, root: &Path, with_commands: &[(PathBuf, Kind)]) {
+        let mut installed = InstalledCommands::new();
+        for (file, _) in with_commands.iter().filter(|(_, kind)| *kind == Kind::EntryPoints) {
+            for found in self.commands(&root.join(file), Kind::EntryPoints).iter() {
+                if let (Some(name), Program::Function(function)) =
+                    (&found.name, &found.command.program)
+                {
+                    installed.entry(name.clone()).or_insert_with(|| function.clone());
+                }
+            }
+        }
+        if installed != self.installed {
+            self.installed = installed;
+            self.commands.clear();
+        }
+    }
+
     fn commands(&mut self, full: &Path, kind: Kind) -> Arc<Vec<FoundCommand>> {
         let metadata = full.symlink_metadata().ok();
         let Some(metadata) = metadata.filter(is_readable) else { return Arc::default() };
@@ -350,7 +373,7 @@ impl Discovery {
             return Arc::clone(written);
         }
         let Some(text) = read_text(full) else { return Arc::default() };
-        let written = Arc::new(kind.read(&text));
+        let written = Arc::new(kind.read(&text, &self.installed));
         self.commands.insert(full.to_owned(), (version, Arc::clone(&written)));
         written
     }
@@ -386,6 +409,7 @@ fn started_by_script(
     scripts: &[&Path],
     file: &Path,
     written: &FoundCommand,
+    installed: &InstalledCommands,
 ) -> Option<Vec<FoundCommand>> {
     let Program::Shell(script) = &written.command.program else { return None };
     let folder = written.command.folder.as_deref().unwrap_or_default();
@@ -405,7 +429,7 @@ fn started_by_script(
     });
     let text = found.as_deref().and_then(|path| read_text(&root.join(path)));
     let (Some(path), Some(text)) = (found, text) else { return Some(Vec::new()) };
-    let mut started = ridgeline_analysis::commands::started_by_script(&text, &written);
+    let mut started = ridgeline_analysis::commands::started_by_script(&text, &written, installed);
     for one in &mut started {
         let path = path.to_string_lossy().replace('\\', "/");
         one.name = Some(format!("{path}:{}", one.line));

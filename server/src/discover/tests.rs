@@ -199,6 +199,20 @@ fn installed_commands_of_setup_py() {
 }
 
 #[test]
+fn arguments_of_an_installed_command_in_a_readme() {
+    let project = "[project.scripts]\nlearn = \"net.cli:run\"\nlearn-vocab = \"net.vocab:build\"\n";
+    let module = format!("{TRAINS}\ndef run():\n    pass\n");
+    let files = [
+        ("pyproject.toml", project),
+        ("README.md", "    uv sync\n    uv run learn --out runs/first\n"),
+        ("src/net/__init__.py", ""),
+        ("src/net/cli.py", &module),
+    ];
+    let expected = "net.cli:run --out runs/first (command from README.md:2)";
+    check(&files, "", "", expected);
+}
+
+#[test]
 fn the_only_script_is_chosen() {
     check(&[("train.py", TRAINS), ("model.py", MODEL)], "", "", "train.py");
 }

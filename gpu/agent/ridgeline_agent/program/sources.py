@@ -10,6 +10,7 @@ import threading
 import types
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ..patches.overlay import Overlay
 from ..system.forks import call_in_forked
@@ -96,12 +97,22 @@ class UserCode:
             return _shown(os.path.join("site-packages", installed[1]))
         # An editable install is elsewhere. Its module has the path.
         for name in self._packages:
-            module = sys.modules.get(name)
-            for folder in getattr(module, "__path__", ()):
+            for folder in _attribute(sys.modules.get(name), "__path__") or ():
                 folder = os.path.realpath(folder)
                 if _is_under(path, folder) and not _is_under(path, self.root):
                     inner = os.path.relpath(path, os.path.dirname(folder))
                     return _shown(os.path.join("site-packages", inner))
+        return None
+
+
+def _attribute(module: object, name: str) -> Any:
+    """Returns an attribute that a module has, or None.
+
+    Modules that import themselves on first use are not to be imported, which can fail.
+    """
+    try:
+        return object.__getattribute__(module, "__dict__").get(name)
+    except AttributeError:
         return None
 
 
@@ -196,13 +207,12 @@ class Sources:
         changed after `since_ns`, when the run began, is not the text that ran: its text stays
         unknown.
         """
-        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        files = [_attribute(module, "__file__") for module in list(sys.modules.values())]
+        names = {name for name in files if isinstance(name, str)}
         names.update(self._absolute)
         # Also cells that have not run yet.
         names.update(notebook_cells.TEXTS)
         for name in names:
-            if not isinstance(name, str):
-                continue
             is_source = name.endswith(".py") or name in notebook_cells.TEXTS
             if is_source and self.user_code.path(name):
                 self._read_text(self.user_code.absolute(name), since_ns)

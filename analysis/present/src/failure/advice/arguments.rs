@@ -42,7 +42,7 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         "must have a value other than None",
     ];
     if missing.iter().any(|text| error.contains(text)) {
-        let option = first_option(error).unwrap_or("--option");
+        let option = first_option(&error).unwrap_or("--option");
         let how = failed.run.with_arguments(failed.reader, &format!("{option} …"));
         return failed.because(
             "missing-argument",
@@ -53,7 +53,7 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         0 => "It was run without arguments".to_owned(),
         _ => format!("It was run with {}", quoted(&failed.run.arguments.join(" "))),
     };
-    let rejected = first_option(error).unwrap_or_default();
+    let rejected = first_option(&error).unwrap_or_default();
     let similar = declared_as(failed, rejected).map_or_else(String::new, |name| {
         format!(" Its option is called {}, not {}.", quoted(name), quoted(rejected))
     });
@@ -137,26 +137,34 @@ pub(super) fn listed(commands: &[String]) -> String {
 
 /// The error of an argument parser, without the program's name: `the following arguments are
 /// required: --dataset`.
-pub(in crate::failure) fn usage_error(output: &[String]) -> Option<&str> {
-    output
-        .iter()
-        .rev()
-        .find_map(|line| {
-            let (before, error) = line.split_once("rror: ")?;
-            // `train.py: error: …`, or `Error: …` from click; `RuntimeError: …` is an exception.
-            // absl: `FATAL Flags parsing error: …`.
-            let is_usage = [": e", "Flags parsing e"].iter().any(|end| before.ends_with(end));
-            let is_usage = is_usage || before == "E";
-            is_usage.then(|| error.trim()).filter(|error| !error.is_empty())
-        })
-        .or_else(|| {
-            // Typer and rich-click print the error in a box titled `Error`.
-            let missing =
-                ["Missing option ", "Missing argument ", "No such option", "Invalid value for "];
-            let line =
-                output.iter().rev().find(|line| missing.iter().any(|text| line.starts_with(text)));
-            line.map(|line| line.trim())
-        })
+pub(in crate::failure) fn usage_error(output: &[String]) -> Option<String> {
+    let of_usage = |line: &String| {
+        let (before, error) = line.split_once("rror: ")?;
+        // `train.py: error: …`, or `Error: …` from click; `RuntimeError: …` is an exception.
+        // absl: `FATAL Flags parsing error: …`.
+        let is_usage = [": e", "Flags parsing e"].iter().any(|end| before.ends_with(end));
+        let is_usage = is_usage || before == "E";
+        is_usage.then(|| error.trim().to_owned()).filter(|error| !error.is_empty())
+    };
+    output.iter().rev().find_map(of_usage).or_else(|| boxed_error(output))
+}
+
+/// The error in a box of Typer or rich-click, titled `Error`, or of tyro, titled with the kind of error.
+fn boxed_error(output: &[String]) -> Option<String> {
+    const BEGINNINGS: [&str; 6] = [
+        "Missing option ",
+        "Missing argument ",
+        "Missing from ",
+        "No such option",
+        "Invalid value for ",
+        "Unrecognized options",
+    ];
+    let begins = |line: &String| BEGINNINGS.iter().any(|text| line.trim_start().starts_with(text));
+    let at = output.iter().rposition(begins)?;
+    let line = output.get(at)?.trim();
+    // tyro lists what is missing below: `Missing from train.py:`, `--out PATH`.
+    let next = output.get(at + 1).filter(|_| line.ends_with(':'));
+    Some(next.map_or_else(|| line.to_owned(), |next| format!("{line} {}", next.trim())))
 }
 
 /// The first option named in the message.

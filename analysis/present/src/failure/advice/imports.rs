@@ -227,25 +227,10 @@ pub(super) fn missing_extra(failed: &Failed) -> Option<Advice> {
     if !failed.is(&["DependencyNotInstalled"]) {
         return None;
     }
-    let mut packages: Vec<&str> = Vec::new();
-    for rest in failed.failure.message.split("pip install ").skip(1) {
-        let end = rest.find(['`', '\n', ')']).unwrap_or(rest.len());
-        let named =
-            rest[..end].split_whitespace().map(|word| word.trim_matches(['\'', '"', '.', ',']));
-        // Words after the packages belong to the sentence.
-        for name in named.take_while(|name| is_requirement(name)) {
-            if !packages.contains(&name) {
-                packages.push(name);
-            }
-        }
-    }
     let python = &failed.run.python;
-    let install = match packages.is_empty() {
-        true => "Install it in the environment of ".to_owned() + python,
-        false => {
-            let all: Vec<String> = packages.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("Install it: `{python} -m pip install {}`", all.join(" "))
-        }
+    let install = match pip_packages(&failed.failure.message).as_str() {
+        "" => "Install it in the environment of ".to_owned() + python,
+        packages => format!("Install it: `{python} -m pip install {packages}`"),
     };
     failed.because(
         "missing-package",
@@ -256,12 +241,50 @@ pub(super) fn missing_extra(failed: &Failed) -> Option<Advice> {
     )
 }
 
+/// A library checks for a package that it needs, and its message says how to install it: `Requirement
+/// 'jsonargparse>=4.27' not met. HINT: Try running `pip install -U 'jsonargparse>=4.27'``.
+pub(super) fn stated_package(failed: &Failed) -> Option<Advice> {
+    let packages = pip_packages(&failed.failure.message);
+    if !failed.is(&["ImportError", "ModuleNotFoundError"]) || packages.is_empty() {
+        return None;
+    }
+    let python = &failed.run.python;
+    failed.because(
+        "missing-package",
+        format!(
+            "The environment of {python} does not have what the message names, or an older version. \
+            Install it: `{python} -m pip install --upgrade {packages}`."
+        ),
+    )
+}
+
+/// The packages in the `pip install` commands of a message, quoted for a shell.
+fn pip_packages(message: &str) -> String {
+    let mut packages: Vec<String> = Vec::new();
+    for rest in message.split("pip install ").skip(1) {
+        let end = rest.find(['`', '\n', ')']).unwrap_or(rest.len());
+        let words =
+            rest[..end].split_whitespace().map(|word| word.trim_matches(['\'', '"', '.', ',']));
+        let named = words.skip_while(|word| word.starts_with('-'));
+        // Words after the packages belong to the sentence.
+        for name in named.take_while(|name| is_requirement(name)) {
+            let quoted = format!("\"{name}\"");
+            if !packages.contains(&quoted) {
+                packages.push(quoted);
+            }
+        }
+    }
+    packages.join(" ")
+}
+
 /// Whether a word can be what pip installs: `gymnasium[box2d]`, `swig`, `mujoco>=2.1`.
 fn is_requirement(word: &str) -> bool {
     let is_sentence =
         ["to", "and", "or", "followed", "by", "then", "if", "for", "in"].contains(&word);
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.[],<>=!~".contains(c);
-    !word.is_empty() && !word.starts_with('-') && !is_sentence && word.chars().all(is_part)
+    word.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !is_sentence
+        && word.chars().all(is_part)
 }
 
 /// The program asks for the version of a package that is not installed, such as the project itself.

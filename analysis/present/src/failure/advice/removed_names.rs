@@ -85,9 +85,6 @@ const METHODS: &[(&str, &[Removed])] = &[
 const MODULES: &[Removed] = &[
     ("imp", "Python 3.12", "importlib"),
     ("asyncore", "Python 3.12", "asyncio"),
-    ("distutils", "Python 3.12", "packaging.version"),
-    ("distutils.util", "Python 3.12", "setuptools"),
-    ("distutils.version", "Python 3.12", "packaging.version"),
     ("cgi", "Python 3.13", "urllib.parse"),
     ("cPickle", "Python 3.0", "pickle"),
     ("ConfigParser", "Python 3.0", "configparser"),
@@ -166,6 +163,20 @@ pub(super) fn package_for_old_numpy(failed: &Failed) -> Option<Advice> {
         format!(
             "The installed package {package} uses {name}, which {since} removed. {update} \
             install an older NumPy: `{python} -m pip install \"numpy<{below}\"`."
+        ),
+    )
+}
+
+/// The program, or a package that it imports, needs `distutils`.
+pub(super) fn distutils(failed: &Failed) -> Option<Advice> {
+    let module = missing_module(&failed.failure.error_type, &failed.failure.message)?;
+    (module.split('.').next() == Some("distutils")).then_some(())?;
+    failed.because(
+        "removed-name",
+        format!(
+            "Python 3.12 removed `distutils`. The package `setuptools` has a copy: `{} -m pip install \
+            setuptools`.",
+            failed.run.python
         ),
     )
 }

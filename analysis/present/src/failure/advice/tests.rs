@@ -324,7 +324,7 @@ fn removed_names() {
             "`collections.abc.Iterable`",
         ),
         ("ModuleNotFoundError", "No module named 'imp'", "`importlib`"),
-        ("ModuleNotFoundError", "No module named 'distutils'", "`packaging.version`"),
+        ("ModuleNotFoundError", "No module named 'distutils.version'", "pip install setuptools`"),
     ] {
         let text = checked_advice(&failure(error_type, message), "removed-name");
         assert!(text.contains(instead), "{text}");
@@ -763,6 +763,14 @@ fn parsers() {
         "missing-argument",
     );
     exit("click/core.py", 2, &["Error", "Missing option '--lr'."], "missing-argument");
+    let text = exit(
+        "tyro/_cli.py",
+        2,
+        &["Required options", "Missing from train.py:", "--out PATH", "Where it goes. (required)"],
+        "missing-argument",
+    );
+    assert!(text.contains("-- --out …"), "{text}");
+    exit("tyro/_cli.py", 2, &["Unrecognized options: --x"], "wrong-argument");
     // `sys.exit(2)` in the program itself, and a help page.
     exit("train.py", 2, &["RuntimeError: x"], "");
     exit("argparse.py", 0, &[usage], "");
@@ -771,6 +779,19 @@ fn parsers() {
         "Missing mandatory value: data.path\n    full_key: data.path",
         "missing-setting",
     );
+}
+
+#[test]
+fn packages_that_a_message_names() {
+    let text = "Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try running `pip \
+        install -U 'jsonargparse[signatures]>=4.27.7'`";
+    let text = checked_advice(&failure("ModuleNotFoundError", text), "missing-package");
+    let command = "python -m pip install --upgrade \"jsonargparse[signatures]>=4.27.7\"`";
+    assert!(text.contains(command), "{text}");
+    let text = "Try: `pip install transformers -U` or `pip install -e '.[dev]'`";
+    let text = checked_advice(&failure("ImportError", text), "missing-package");
+    assert!(text.ends_with("--upgrade \"transformers\"`."), "{text}");
+    check("ImportError", "Use `pip install --help`", "");
 }
 
 /// Errors in the program itself have no advice beyond their message.
