@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recording import record
-from ridgeline_agent.iterations.rhythm import rhythm
+from ridgeline_agent.iterations.rhythm import Round, rhythm
 from ridgeline_agent.record.extra.whole_periods import (
     is_slow_one,
     iterations_to_wait,
@@ -77,6 +77,13 @@ PPO = [2, 3, 2, 2, 81, 2, 2, 3, 2, 2, 2, 2, 2, 2, 2, 86, 2, 2, 3]
         ([*[2, 2, 90] * 3, 2, 2, 6, *[2, 2, 90] * 3], 6, 3, True),
         # One iteration is slow for another reason, and one is not slow at all.
         ([1, 1, 9, 1, 1, 9, 9, 1, 9, 1, 3, 9, 1, 1, 9], 6, 3, True),
+        # A rollout before every 35th update, and a pass over it before every seventh. A single
+        # rollout may be an outlier.
+        ([*[7] * 4, *[15, *[7] * 6] * 2, 1000, *[7] * 6, *[15, *[7] * 6] * 3], 6, 7, False),
+        ([*[7] * 4, *[1000, *[7] * 6, *[15, *[7] * 6] * 4] * 2], 2, 35, False),
+        ([*[7] * 4, *[1000, *[7] * 6, *[15, *[7] * 6] * 4] * 4], 4, 35, True),
+        # The passes take as long as the rollouts.
+        ([*[7] * 4, *[200, *[7] * 6, *[80, *[7] * 6] * 4] * 4], 20, 7, True),
         # Times of variable-length inputs, without a gap between slow and quick iterations.
         ([90, 50, 130, 60, 70, 110, 55, 120, 80, 65, 100, 75, 140, 85, 95, 58], 0, None, True),
         ([50, 60, 70, 80, 90, 100, 110, 130, 150], 0, None, True),
@@ -89,6 +96,12 @@ PPO = [2, 3, 2, 2, 81, 2, 2, 3, 2, 2, 2, 2, 2, 2, 2, 86, 2, 2, 3]
 def test_rhythm(times: list[int], slow: int, period: int | None, is_settled: bool) -> None:
     result = rhythm([time * MS for time in times])
     assert (len(result.slow), result.period, result.is_settled) == (slow, period, is_settled)
+
+
+def test_one_round_of_nested_loops_is_enough() -> None:
+    times = [*[7] * 4, *[15, *[7] * 6] * 2, 1000, *[7] * 6, *[15, *[7] * 6] * 2]
+    found = rhythm([time * MS for time in times], Round(35, 35 - 18))
+    assert (found.slow, found.period, found.is_settled) == ((18,), 35, True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Minimum ratio of the fastest slow iteration to the slowest other one. Variable lengths and a busy
 # machine spread iterations without such a gap.
@@ -24,6 +24,8 @@ _SIMILAR_RATIO = 1.3
 _CLEAR_GAP = 3.0
 # After this many slow iterations without a period, none is expected any more.
 _ENOUGH_SLOW = 6
+# The minimum share of the time that slow iterations add for some of them to hide the others.
+_DOMINANT = 2 / 3
 # For ranks: the minimum number of slow iterations, and the longest period. The share of pairs of a
 # slow and another iteration in which the slow one is faster may be larger if there are more slow
 # ones.
@@ -81,12 +83,40 @@ def rhythm(times_ns: Sequence[int], of_loops: Round | None = None) -> Rhythm:
     # small variations of fast ones do not matter.
     found = [_read(times_ns, _slow(times_ns, scale)) for scale in (math.log, float)]
     best = max(found, key=lambda one: (one.period is not None, len(one.slow) > 0, one.is_settled))
-    if best.period is None and (by_place := _by_place(times_ns)) is not None:
-        return by_place
-    if best.period is None and of_loops is not None and _begin_slowly(times_ns, of_loops):
+    if best.period is None:
+        best = _by_place(times_ns) or best
+    if of_loops is not None and _begin_slowly(times_ns, of_loops):
         slow = tuple(range(of_loops.place, len(times_ns), of_loops.length))
-        return Rhythm(slow, of_loops.length, of_loops.place, True)
-    return best
+        found.append(Rhythm(slow, of_loops.length, of_loops.place, True))
+        if best.period is None:
+            return found[-1]
+    # Of nested loops, each may begin slowly: a rollout before every 35th update, and a pass over it
+    # before every seventh.
+    outer = max(
+        (one for one in found if _dominates(one, best, times_ns)), key=_by_period, default=None
+    )
+    if outer is None:
+        return best
+    return outer if outer.period is not None else replace(best, is_settled=False)
+
+
+def _by_period(one: Rhythm) -> int:
+    return one.period or 0
+
+
+def _dominates(outer: Rhythm, inner: Rhythm, times_ns: Sequence[int]) -> bool:
+    """Whether some of the slow iterations add most of the time that all of them add, at a longer
+    period or at one that is not known yet.
+    """
+    if inner.period is None or not outer.slow or not set(outer.slow) < set(inner.slow):
+        return False
+    if outer.period is not None and outer.period % inner.period:
+        return False
+    typical_ns = statistics.median(times_ns)
+    of_outer, of_inner = (
+        sum(times_ns[at] - typical_ns for at in one.slow) for one in (outer, inner)
+    )
+    return of_outer >= _DOMINANT * of_inner
 
 
 def _begin_slowly(times_ns: Sequence[int], of_loops: Round) -> bool:
