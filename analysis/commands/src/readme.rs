@@ -92,6 +92,8 @@ impl Block {
         let mut continues = false;
         let mut text = String::new();
         for line in &self.lines {
+            // As in a cell of a notebook: `!python train.py`.
+            let line = line.trim_start().strip_prefix('!').unwrap_or(line);
             // A shell would end the command here, but people read on.
             if continues && line.trim_start().starts_with('#') {
                 text.push_str("\\\n");
@@ -296,6 +298,16 @@ mod tests {
         assert!(in_readme(&one, &InstalledCommands::new()).len() <= 500);
         let _ = in_readme(&"```\n".repeat(60_000), &InstalledCommands::new());
         let _ = in_readme(&"`".repeat(200_000), &InstalledCommands::new());
+    }
+
+    #[test]
+    fn as_in_a_notebook() {
+        check(
+            "```\n!pip install x\n!python train.py --lr 1\n```\n```python\n!python b.py\n```\n",
+            expect![[r#"
+                3: <python> Script("train.py") [--lr|1]
+                6: <python> Script("b.py") []"#]],
+        );
     }
 
     #[test]

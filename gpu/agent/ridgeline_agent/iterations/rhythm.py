@@ -97,7 +97,9 @@ def rhythm(times_ns: Sequence[int], of_loops: Round | None = None) -> Rhythm:
     )
     if outer is None:
         return best
-    return outer if outer.period is not None else replace(best, is_settled=False)
+    if outer.period is not None:
+        return outer
+    return replace(best, is_settled=best.is_settled and outer.is_settled)
 
 
 def _by_period(one: Rhythm) -> int:
