@@ -22,8 +22,11 @@ pub(super) fn missing_setting(failed: &Failed) -> Option<Advice> {
 }
 
 /// The program's own parser (argparse, click, typer, jsonargparse, absl) rejected its arguments,
-/// printed why, and exited with code 2. absl exits with code 1.
+/// printed why, and exited with code 2. absl exits with code 1. Or the program raised argparse's exception.
 pub(super) fn usage(failed: &Failed) -> Option<Advice> {
+    if failed.is(&["ArgumentError"]) {
+        return rejected(failed, failed.failure.message.lines().next()?);
+    }
     let by_parser =
         ["argparse.py", "click/", "typer/", "jsonargparse/", "tyro/", "absl/", "docopt"]
             .iter()
@@ -33,16 +36,21 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
     if !failed.is_exit() || !is_rejected || !by_parser {
         return None;
     }
-    let error = usage_error(&failed.run.output)?;
+    rejected(failed, &usage_error(&failed.run.output)?)
+}
+
+/// The parser's message says what is missing or wrong.
+fn rejected(failed: &Failed, error: &str) -> Option<Advice> {
     let missing = [
         "required",
+        "must be provided",
         "Missing ",
         "expected one argument",
         "requires an argument",
         "must have a value other than None",
     ];
     if missing.iter().any(|text| error.contains(text)) {
-        let option = first_option(&error).unwrap_or("--option");
+        let option = first_option(error).unwrap_or("--option");
         let how = failed.run.with_arguments(failed.reader, &format!("{option} …"));
         return failed.because(
             "missing-argument",
@@ -53,7 +61,7 @@ pub(super) fn usage(failed: &Failed) -> Option<Advice> {
         0 => "It was run without arguments".to_owned(),
         _ => format!("It was run with {}", quoted(&failed.run.arguments.join(" "))),
     };
-    let rejected = first_option(&error).unwrap_or_default();
+    let rejected = first_option(error).unwrap_or_default();
     let similar = declared_as(failed, rejected).map_or_else(String::new, |name| {
         format!(" Its option is called {}, not {}.", quoted(name), quoted(rejected))
     });

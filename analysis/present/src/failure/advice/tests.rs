@@ -771,6 +771,8 @@ fn parsers() {
     );
     assert!(text.contains("-- --out …"), "{text}");
     exit("tyro/_cli.py", 2, &["Unrecognized options: --x"], "wrong-argument");
+    check("argparse.ArgumentError", "Data path must be provided.", "missing-argument");
+    check("argparse.ArgumentError", "argument --lr: invalid float", "wrong-argument");
     // `sys.exit(2)` in the program itself, and a help page.
     exit("train.py", 2, &["RuntimeError: x"], "");
     exit("argparse.py", 0, &[usage], "");
