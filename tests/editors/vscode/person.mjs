@@ -65,6 +65,9 @@ export class Window {
     const input = await this.quickInput("Control+g");
     await input.fill(`:${line}:${column}`);
     await this.page.keyboard.press("Enter");
+    // VS Code focuses the editor after that. Later, it would take the focus from what the test focuses next.
+    await input.waitFor({ state: "hidden" });
+    await this.page.locator(".monaco-editor.focused").first().waitFor();
     await this.position(line, column);
   }
 
