@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
+use ridgeline_analysis::python::{ProjectFiles, Subcommand, TrainingScript, reach};
 
 use super::commands::{Described, Kind, wants_cpu};
 use super::imports::importers;
@@ -140,15 +140,27 @@ pub(super) fn trains(files: &Files, path: &PathBuf) -> bool {
 /// The best way to start a program: a command from the project's files if there is one, else the
 /// program without arguments. Selects the CPU if there is no GPU.
 pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
-    let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
+    let facts = files.get(path);
+    let training = facts.and_then(|facts| facts.training_subcommand.as_ref());
+    let own = described.iter().filter(|one| {
+        let has_other_subcommand =
+            training.is_some_and(|it| starts_another(&one.run.arguments, it));
+        one.run.path == path && !one.doubts.are_serious() && !has_other_subcommand
+    });
     let best = own.min_by_key(|one| (one.doubts, one.kind));
-    let Some(facts) = files.get(path) else {
-        return best.map_or_else(|| without_arguments(path, described), |one| one.run.clone());
-    };
-    match best {
-        Some(one) => on_the_cpu(one.run.clone(), facts),
-        None => with_own_arguments(without_arguments(path, described), facts),
+    let run = best.map_or_else(|| without_arguments(path, described), |one| one.run.clone());
+    let is_command = best.is_some_and(|one| one.kind != Kind::EntryPoints);
+    match facts {
+        None => run,
+        Some(facts) if is_command => on_the_cpu(run, facts),
+        Some(facts) => with_own_arguments(run, facts),
     }
+}
+
+/// Whether a command has another subcommand than the one that trains: `main.py download`.
+fn starts_another(arguments: &[String], training: &Subcommand) -> bool {
+    let is_training = |argument: &String| argument.rsplit('=').next() == Some(&training.name);
+    !arguments.is_empty() && !arguments.iter().any(is_training)
 }
 
 /// Adds the subcommand that trains, if the program has subcommands, and selects the CPU if there is no GPU.
@@ -156,7 +168,7 @@ pub(super) fn with_own_arguments(mut run: Run, facts: &Facts) -> Run {
     if let Some(training) = &facts.training_subcommand {
         run.arguments.extend(training.arguments.iter().cloned());
         let file = run.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        run.origin = Some(format!("subcommand from {file}:{}", training.line));
+        run.origin = also(run.origin, format!("subcommand from {file}:{}", training.line));
     }
     on_the_cpu(run, facts)
 }
@@ -179,11 +191,16 @@ fn on_the_cpu(mut run: Run, facts: &Facts) -> Run {
     run.arguments.extend(arguments.iter().cloned());
     let file = run.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let why = format!("{} because there is no GPU (see {file}:{line})", arguments.join(" "));
-    run.origin = Some(match run.origin {
-        Some(origin) => format!("{origin}; {why}"),
-        None => why,
-    });
+    run.origin = also(run.origin, why);
     run
+}
+
+/// Adds to where a run's arguments come from.
+fn also(origin: Option<String>, more: String) -> Option<String> {
+    Some(match origin {
+        Some(origin) => format!("{origin}; {more}"),
+        None => more,
+    })
 }
 
 /// The run that the user chose before, by its displayed command.

@@ -829,4 +829,14 @@ fn the_subcommand_that_trains() {
     let readme = "```\npython main.py train --lr 0.1\n```\n";
     let files = [("main.py", main.as_str()), ("README.md", readme)];
     check(&files, "", "", "main.py train --lr 0.1 (command from README.md:2)");
+    let readme = "```\npython main.py crop --size 64\npython main.py --x=1 train\n```\n";
+    let files = [("main.py", main.as_str()), ("README.md", readme)];
+    check(&files, "", "", "main.py --x=1 train (command from README.md:3)");
+    let readme = "```\npython main.py crop --size 64\n```\n";
+    let files = [("main.py", main.as_str()), ("README.md", readme)];
+    check(&files, "", "", "main.py train (subcommand from main.py:16)");
+    let installed = "[project.scripts]\nnet = \"main:run\"\n";
+    let files = [("main.py", main.as_str()), ("pyproject.toml", installed)];
+    let expected = "main:run train (command net from pyproject.toml:2; subcommand from main.py:16)";
+    check(&files, "", "", expected);
 }
