@@ -123,6 +123,9 @@ fn an_installed_command_and_a_module() {
         return;
     };
     result.exits_with(0).stderr_contains("Profiling tiny.cli:run --x in ");
+    sandbox.write("Makefile", "fit:\n\tmkdir -p runs\n\tuv run fit-it --x\n");
+    let Some(result) = ridgeline(&sandbox, &["profile", "--", "make", "fit"]) else { return };
+    result.exits_with(0).stderr_contains("Profiling tiny.cli:run --x in ");
     let Some(result) = ridgeline(&sandbox, &["profile", "--", "python", "-m", "tiny.cli", "--x"])
     else {
         return;

@@ -2,7 +2,9 @@
 //! `console_scripts` in `setup.cfg` and, if they are literals, in `setup.py`.
 
 use super::program::empty_command;
-use super::{Command, FoundCommand, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program};
+use super::{
+    Command, FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, MAX_COMMANDS, Program,
+};
 
 /// Returns the commands of a package from its `pyproject.toml`, `setup.cfg` or `setup.py`.
 pub fn entry_points(text: &str) -> Vec<FoundCommand> {
@@ -37,6 +39,17 @@ pub fn entry_points(text: &str) -> Vec<FoundCommand> {
         })
         .take(MAX_COMMANDS)
         .collect()
+}
+
+/// Returns the functions of these commands by name. Of several with a name, the first counts.
+pub fn installed(entry_points: impl IntoIterator<Item = FoundCommand>) -> InstalledCommands {
+    let mut installed = InstalledCommands::new();
+    for found in entry_points {
+        if let (Some(name), Program::Function(function)) = (found.name, found.command.program) {
+            installed.entry(name).or_insert(function);
+        }
+    }
+    installed
 }
 
 fn of_pyproject(table: &toml::Table) -> Vec<(String, String)> {

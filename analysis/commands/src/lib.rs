@@ -15,7 +15,7 @@ mod tools;
 
 use std::collections::BTreeMap;
 
-pub use entry_points::entry_points;
+pub use entry_points::{entry_points, installed};
 pub use launch_json::{WORKSPACE_FOLDER, launch_configurations};
 pub use makefile::{in_makefile, make_target};
 pub use program::{Refusal, read_command};

@@ -50,8 +50,8 @@ pub fn in_makefile(text: &str, installed: &InstalledCommands) -> Vec<FoundComman
 }
 
 /// Returns the programs of one target. An empty target means the first one that has a program.
-pub fn make_target(text: &str, target: &str) -> Vec<FoundCommand> {
-    let all = in_makefile(text, &InstalledCommands::new());
+pub fn make_target(text: &str, target: &str, installed: &InstalledCommands) -> Vec<FoundCommand> {
+    let all = in_makefile(text, installed);
     let first = all.first().and_then(|written| written.name.clone());
     let name = if target.is_empty() { first } else { Some(target.to_owned()) };
     all.into_iter().filter(|written| written.name == name).collect()
@@ -124,8 +124,8 @@ mod tests {
             11: in src/: <python3> Script("train.py") [--lr|0.1|--x|1] (train)
             15: <python3> Module("pkg.train") [] (big) incomplete"#]]
         .assert_eq(&display(&in_makefile(TEXT, &InstalledCommands::new())));
-        assert_eq!(make_target(TEXT, "big").len(), 1);
-        assert_eq!(make_target(TEXT, "").len(), 1);
-        assert_eq!(make_target(TEXT, "gone").len(), 0);
+        assert_eq!(make_target(TEXT, "big", &InstalledCommands::new()).len(), 1);
+        assert_eq!(make_target(TEXT, "", &InstalledCommands::new()).len(), 1);
+        assert_eq!(make_target(TEXT, "gone", &InstalledCommands::new()).len(), 0);
     }
 }

@@ -19,14 +19,17 @@ pub fn in_shell_script(text: &str, installed: &InstalledCommands) -> Vec<FoundCo
 }
 
 /// Returns the Python programs that a shell script starts with these arguments.
-pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<FoundCommand> {
+pub fn shell_script_with(
+    text: &str,
+    arguments: &[String],
+    installed: &InstalledCommands,
+) -> Vec<FoundCommand> {
     if text.len() > MAX_COMMAND_FILE_BYTES {
         return Vec::new();
     }
     let initial = InitialState { positional: Some(arguments), ..InitialState::default() };
     let found = commands(text, initial);
-    let installed = InstalledCommands::new();
-    let found = found.iter().filter_map(|command| python_command(command, None, &installed));
+    let found = found.iter().filter_map(|command| python_command(command, None, installed));
     found.take(MAX_COMMANDS).collect()
 }
 
@@ -118,6 +121,6 @@ mod tests {
         expect![[r#"
             7: WANDB_MODE=offline <python> Script("prepare.py") [--out|data]
             8: CUDA_VISIBLE_DEVICES=0 WANDB_MODE=offline <python> Script("train.py") [--data|data|--lr|3e-4|--x]
-            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&display(&shell_script_with(text, &["--x".to_owned()])));
+            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&display(&shell_script_with(text, &["--x".to_owned()], &InstalledCommands::new())));
     }
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::commands::{
-    self, Command, FoundCommand, MAX_COMMAND_FILE_BYTES, Program, begins_a_program, read_command,
+    self, Command, FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, Program,
+    begins_a_program, read_command,
 };
 use ridgeline_gpu::agent::Entry;
 
@@ -99,17 +100,18 @@ pub(super) fn request(
 
 /// The Python command that a shell script or a Makefile starts.
 fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure> {
+    let installed = installed_by(&project_root(&folder.join("-"), None));
     let (file, found) = match &command.program {
         Program::Shell(script) => {
             let file = folder.join(script);
             let text = text(&file)?;
-            (script.clone(), commands::shell_script_with(&text, &command.arguments))
+            (script.clone(), commands::shell_script_with(&text, &command.arguments, &installed))
         }
         Program::MakeTarget(target) => {
             let names = ["GNUmakefile", "makefile", "Makefile"];
             let file = names.iter().map(|name| folder.join(name)).find(|file| file.is_file());
             let file = file.ok_or_else(|| nothing("no Makefile in this folder".to_owned(), ""))?;
-            let found = commands::make_target(&text(&file)?, target);
+            let found = commands::make_target(&text(&file)?, target, &installed);
             (format!("target {target} of {}", file.display()), found)
         }
         _ => return Ok(None),
@@ -130,20 +132,21 @@ fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure
         several => {
             let mut what = format!("{file} starts several Python programs:");
             for written in several {
-                what.push_str(&format!("\n  line {}: {}", written.line, display(&written.command)));
+                what.push_str(&format!("\n  line {}: {}", written.line, display(written)));
             }
-            let first =
-                several.first().map(|written| display(&written.command)).unwrap_or_default();
+            let first = several.first().map(|written| display(written)).unwrap_or_default();
             Err(nothing(what, format!("Profile one of them: `ridgeline profile -- {first}`")))
         }
     }
 }
 
-fn display(command: &Command) -> String {
+fn display(FoundCommand { command, as_written, .. }: &FoundCommand) -> String {
     let program = match &command.program {
+        // An installed command.
+        Program::Function(_) => return as_written.clone(),
         Program::Script(path) => format!("python {}", shell_words::quote(path)),
         Program::Module(name) => format!("python -m {name}"),
-        Program::Function(name) | Program::Shell(name) | Program::Other(name) => name.clone(),
+        Program::Shell(name) | Program::Other(name) => name.clone(),
         Program::MakeTarget(target) => format!("make {target}"),
     };
     crate::discover::with_arguments(&program, &command.arguments)
@@ -175,6 +178,13 @@ fn entry(
     }
 }
 
+/// The commands that the project's own package installs.
+fn installed_by(root: &Path) -> InstalledCommands {
+    let files = ["pyproject.toml", "setup.cfg", "setup.py"];
+    let texts = files.iter().filter_map(|file| text(&root.join(file)).ok());
+    commands::installed(texts.flat_map(|text| commands::entry_points(&text)))
+}
+
 /// The entry point of an installed command, such as `litgpt`: of the project itself, or of a Python
 /// environment.
 fn installed(
@@ -184,13 +194,8 @@ fn installed(
     python: &mut Option<PathBuf>,
 ) -> Result<Entry, Failure> {
     let root = project_root(&folder.join("-"), None);
-    for file in ["pyproject.toml", "setup.cfg", "setup.py"] {
-        let Ok(text) = text(&root.join(file)) else { continue };
-        let own =
-            commands::entry_points(&text).into_iter().find(|it| it.name.as_deref() == Some(name));
-        if let Some(Program::Function(name)) = own.map(|own| own.command.program) {
-            return Ok(Entry::Module { name });
-        }
+    if let Some(name) = installed_by(&root).remove(name) {
+        return Ok(Entry::Module { name });
     }
     let direct = folder.join(name);
     let file = if name.contains(['/', '\\']) && direct.is_file() {

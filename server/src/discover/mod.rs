@@ -27,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use ridgeline_analysis::commands::{
-    FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, Program,
+    FoundCommand, InstalledCommands, MAX_COMMAND_FILE_BYTES, Program, installed,
 };
 use ridgeline_analysis::python::{
     ProgramOutline, SourceIndex, Subcommand, TrainingScript, cpu_option, training_subcommand,
@@ -347,16 +347,11 @@ impl Discovery {
 
     /// Reads which commands the project's packages install. The other files may start them by name.
     fn find_installed(&mut self, root: &Path, with_commands: &[(PathBuf, Kind)]) {
-        let mut installed = InstalledCommands::new();
+        let mut entry_points = Vec::new();
         for (file, _) in with_commands.iter().filter(|(_, kind)| *kind == Kind::EntryPoints) {
-            for found in self.commands(&root.join(file), Kind::EntryPoints).iter() {
-                if let (Some(name), Program::Function(function)) =
-                    (&found.name, &found.command.program)
-                {
-                    installed.entry(name.clone()).or_insert_with(|| function.clone());
-                }
-            }
+            entry_points.extend_from_slice(&self.commands(&root.join(file), Kind::EntryPoints));
         }
+        let installed = installed(entry_points);
         if installed != self.installed {
             self.installed = installed;
             self.commands.clear();
