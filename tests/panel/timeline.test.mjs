@@ -103,6 +103,8 @@ describe("the timeline", { skip: found.reason }, () => {
 
   test("has the keys of Perfetto", () =>
     withPanel(browser, documents(), async (page) => {
+      // Until the timeline has arrived, the canvas is hidden and cannot have the focus.
+      await canvas(page).waitFor();
       await canvas(page).focus();
       await page.keyboard.press("w");
       await page.keyboard.press("w");
