@@ -100,18 +100,18 @@ pub(super) fn request(
 
 /// The Python command that a shell script or a Makefile starts.
 fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure> {
-    let installed = installed_by(&project_root(&folder.join("-"), None));
+    let installed = || installed_by(&project_root(&folder.join("-"), None));
     let (file, found) = match &command.program {
         Program::Shell(script) => {
             let file = folder.join(script);
             let text = text(&file)?;
-            (script.clone(), commands::shell_script_with(&text, &command.arguments, &installed))
+            (script.clone(), commands::shell_script_with(&text, &command.arguments, &installed()))
         }
         Program::MakeTarget(target) => {
             let names = ["GNUmakefile", "makefile", "Makefile"];
             let file = names.iter().map(|name| folder.join(name)).find(|file| file.is_file());
             let file = file.ok_or_else(|| nothing("no Makefile in this folder".to_owned(), ""))?;
-            let found = commands::make_target(&text(&file)?, target, &installed);
+            let found = commands::make_target(&text(&file)?, target, &installed());
             (format!("target {target} of {}", file.display()), found)
         }
         _ => return Ok(None),
