@@ -273,6 +273,14 @@ impl Gate {
         self.trust.decide(&consent.root, true).map(|()| true)
     }
 
+    /// Refuses a folder that may not be open.
+    ///
+    /// # Errors
+    /// Like [`Gate::answer`].
+    pub(crate) fn refuse(&mut self, root: &Path) -> Result<(), StoreError> {
+        self.trust.decide(root, false)
+    }
+
     /// Lets the run continue that the question was asked within. Returns whether it may.
     pub(crate) fn continue_run(&mut self, id: WorkspaceId, question: Question) -> bool {
         if !self.is_current(id, question) {

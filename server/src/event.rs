@@ -36,6 +36,8 @@ pub(crate) enum Event {
     SettingsFetched(Option<Value>),
     /// An event of one workspace.
     Workspace(WorkspaceId, WorkspaceEvent),
+    /// The user's answer to the trust question about a folder; `None` if they closed it.
+    TrustAnswered(PathBuf, consent::Question, Option<Answer>),
     /// Files changed on disk (Python files and configurations that git does not ignore).
     FilesChanged(Vec<PathBuf>),
     /// The changed files whose content is new to the server.
@@ -70,8 +72,6 @@ pub(crate) enum WorkspaceEvent {
     MeasureDevice(Target, consent::Question, consent::Cause),
     /// What a run would run, or why nothing, before the trust question.
     ProgramFound(consent::Question, Box<Result<Program, ProfileOutcome>>, Reason),
-    /// The user's answer to the trust question; `None` if they closed it.
-    TrustAnswered(consent::Question, Option<Answer>),
     /// The training script that the user chose; `None` if they closed the question.
     ScriptChosen(consent::Question, Option<String>, Reason),
     /// A newer profile from outside this session (a terminal or another editor).

@@ -83,9 +83,9 @@ fn name(event: &Event) -> &'static str {
         Event::Request(_) => "a request",
         Event::PanelRequest(_) => "a panel request",
         Event::SettingsFetched(_) => "settings",
+        Event::TrustAnswered(..) => "consent",
         Event::Workspace(_, event) => match event {
             WorkspaceEvent::ProgramFound(..) => "search for the program",
-            WorkspaceEvent::TrustAnswered(..) => "consent",
             WorkspaceEvent::ScriptChosen(..) => "choice of script",
             WorkspaceEvent::NewerProfile(..) => "newer profile",
             WorkspaceEvent::EarlierProfile(..) => "earlier profile",
@@ -180,6 +180,9 @@ impl GlobalState {
                     self.handle_workspace(id, event);
                 }
             }
+            Event::TrustAnswered(root, question, answer) => {
+                self.trust_answered(&root, question, answer);
+            }
             Event::FilesChanged(files) => self.files_changed(files),
             Event::ChangesRead(changes) => self.changes_read(changes),
             Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
@@ -202,9 +205,6 @@ impl GlobalState {
         match event {
             WorkspaceEvent::ProgramFound(question, found, reason) => {
                 self.program_found(id, question, *found, reason)
-            }
-            WorkspaceEvent::TrustAnswered(question, answer) => {
-                self.trust_answered(id, question, answer);
             }
             WorkspaceEvent::ScriptChosen(question, script, reason) => {
                 self.script_chosen(id, question, script, reason);

@@ -1,5 +1,7 @@
 //! Questions to the user about a run: whether it may run, and which script. Handles the answers.
 
+use std::path::Path;
+
 use crate::consent::Question;
 use crate::event::{Event, WorkspaceEvent};
 use crate::lsp::client::{Importance, QuestionResult};
@@ -71,7 +73,7 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         workspace.trust_asked = true;
         workspace.waiting = Some(reason);
-        let root = &workspace.root;
+        let root = workspace.root.clone();
         let message = format!(
             "Run a few training steps of {}{} in {} to profile it? \"{}\" also runs a few steps on \
             every save. While you type, unsaved code is only simulated in a sandbox and writes \
@@ -93,19 +95,25 @@ impl GlobalState {
                     None
                 }
             };
-            let _ = events
-                .send(Event::Workspace(id, WorkspaceEvent::TrustAnswered(question, answer)))
-                .await;
+            let _ = events.send(Event::TrustAnswered(root, question, answer)).await;
         });
     }
 
-    /// Handles the answer to the trust question, or that it was closed.
+    /// Handles the answer to the trust question, or that it was closed. The answer is about a
+    /// folder, which may have been closed, or closed and opened again, since the question.
     pub(crate) fn trust_answered(
         &mut self,
-        id: WorkspaceId,
+        root: &Path,
         question: Question,
         answer: Option<Answer>,
     ) {
+        let Some(id) = self.workspaces.at(root) else {
+            if answer == Some(Answer::Never) {
+                let saved = self.gate.refuse(root);
+                self.report_unsaved_decision(saved);
+            }
+            return;
+        };
         let Some(answer) = answer else {
             if self.gate.is_current(id, question) {
                 let workspace = &mut self.workspaces[id];

@@ -507,21 +507,21 @@ impl Play {
         let answer = title.map_or(Value::Null, |title| json!({"title": title}));
         let is_here = open.session == self.session;
         let is_refusal = !open.is_choice && how == 2;
-        let grants = self.consent(open.at, |consent| {
+        self.consent(open.at, |consent| {
             let is_current = is_here && open.epoch == consent.epoch && !consent.is_closed;
             if open.is_choice {
                 consent.once |= is_current && how < 2 && open.is_within_once && !consent.is_allowed;
-                return false;
+                return;
             }
             let is_open = is_current && open.round == consent.round && how < 2;
             consent.once |= is_open && how == 0;
             consent.is_allowed |= is_open && how == 1;
             consent.round += u64::from(is_open);
-            is_open
         });
         open.outbox.answered(&open.id, Ok(answer));
         self.settle().await;
-        if is_refusal && is_here && !grants && !self.consent(open.at, |consent| consent.is_closed) {
+        // A refusal is never too late, not even for a folder that was closed in the meantime.
+        if is_refusal && is_here {
             self.consent(open.at, Consent::take_back);
             self.assert_ended(open.at, true).await;
         }

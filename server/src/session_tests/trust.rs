@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fake::Session;
+use super::fake::{Session, uri};
 
 async fn wait_for_consent_question(session: &mut Session) -> Value {
     let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
@@ -113,6 +113,33 @@ async fn never_is_final_and_a_command_explains_what_to_do() {
     session.client.command("ridgeline.profile", json!([])).await.expect("done");
     session.next_run().await;
     session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn never_counts_after_the_folder_was_closed() {
+    for is_open_again in [false, true] {
+        let mut session = Session::initialized(json!({}), false).await;
+        session.open_and_save().await;
+        let id = wait_for_consent_question(&mut session).await;
+        let folder = json!([{"uri": uri(&session.root), "name": "project"}]);
+        let closed = json!({"event": {"added": [], "removed": folder}});
+        let opened = json!({"event": {"added": folder, "removed": []}});
+        session.client.notify("workspace/didChangeWorkspaceFolders", closed).await;
+        if is_open_again {
+            session.client.notify("workspace/didChangeWorkspaceFolders", opened).await;
+            session.client.command("ridgeline.trust", json!([])).await.expect("done");
+            session.client.reply(&id, json!({"title": "Never"})).await;
+        } else {
+            session.client.reply(&id, json!({"title": "Never"})).await;
+            session.client.notify("workspace/didChangeWorkspaceFolders", opened).await;
+        }
+        session.client.command("ridgeline.profile", json!([])).await.expect("done");
+        let message = session.client.notification("window/showMessage").await;
+        let text = message["message"].as_str().unwrap_or_default();
+        assert!(text.contains("ridgeline.trust"), "{message}");
+        assert!(!session.has_run().await);
+        session.client.goodbye().await;
+    }
 }
 
 #[tokio::test]
