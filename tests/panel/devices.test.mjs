@@ -62,6 +62,7 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.equal(rows.length, 12);
       assert.match(rows[0], /^RTX5090\s+48 \(memory\)\s+~333\s+~\$0\.74\s+~48$/);
       const text = await page.locator("#predictions").innerText();
+      assert.match(text, /Each GPU has the batch size that keeps it busy\..* Not shown: 1 GPU without a known price or batch size/);
       assert.match(text, /\(memory\): a larger batch may not fit/);
       assert.doesNotMatch(text, /\(data\)/);
       if (!noAxe) await checkAccessibility(page);
@@ -70,10 +71,13 @@ describe("other GPUs", { skip: found.reason }, () => {
     }));
 
   test("compare one GPU with several in a machine", () =>
-    withPanel(browser, documents(devicePredictions({ machines: true })), async (page) => {
+    withPanel(browser, documents(devicePredictions({ machines: true, batches: true })), async (page) => {
       const table = page.getByRole("table", { name: "One GPU or several in a machine" });
       const rows = await table.locator("tbody tr").allInnerTexts();
       assert.equal(rows.length, 8);
+      const label = await page.locator("canvas.devices").getAttribute("aria-label");
+      assert.match(label, /than: 8 × B200-SXM6-180GB 5676 samples\/s and \$2\.74; .*8 × RTX5090/);
+      assert.match(await page.locator("#predictions").innerText(), /A square is one machine with several GPUs/);
       assert.match(rows[0], /^1 × RTX5090\s+32\s+~96 ms\s+~333\s+\$0\.89\s+~\$0\.74$/);
       assert.match(rows[3], /^8 × RTX5090\s+32\s+~106 ms\s+~2424\s+~7\.27×\s+\$7\.12\s+~\$0\.82$/);
       if (!noAxe) await checkAccessibility(page);
@@ -102,7 +106,7 @@ describe("other GPUs", { skip: found.reason }, () => {
     withPanel(browser, documents(), async (page) => {
       const canvas = page.locator("canvas.devices");
       const label = await canvas.getAttribute("aria-label");
-      assert.match(label, /price of a million samples.*B200-SXM6-180GB 41 ms and \$2\.49.*RTX5090 96 ms and \$0\.74/);
+      assert.match(label, /price of a million samples.*B200-SXM6-180GB 780 samples\/s and \$2\.49.*RTX5090 333 samples\/s and \$0\.74/);
       const { width, height } = await canvas.boundingBox();
       let tooltip = "";
       for (let y = 10; y < height && tooltip === ""; y += 8) {
@@ -111,7 +115,7 @@ describe("other GPUs", { skip: found.reason }, () => {
           if (await page.locator("#tooltip").isVisible()) tooltip = await page.locator("#tooltip").innerText();
         }
       }
-      assert.match(tooltip, /predicted[^]*iteration[^]*~.* m?s \(.* to .*\)[^]*price of a million samples/);
+      assert.match(tooltip, /predicted[^]*throughput[^]*~.* samples\/s \(.* to .*\)[^]*price of a million samples[^]*batch size[^]*iteration/);
     }));
 
   test("have prices per epoch if its length is known", () =>

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { readDevices } from "../src/devices/document";
-import { frontier, points } from "../src/devices/scatter";
+import { families, frontier, points } from "../src/devices/scatter";
 import { LogAxis } from "../src/log_axis";
 import { dollars, energy } from "../src/devices/words";
 
@@ -46,19 +46,45 @@ describe("the devices of a document", () => {
 });
 
 describe("the chart", () => {
-  test("shows those with a price", () => {
-    expect(points(devices(row("A", 5, 1), row("B", 5, null), row("C", 5, 0)).rows)).toHaveLength(1);
+  const priced = (name: string, rate: number, usd: number | null, more: object = {}) => row(name, 1, usd, { samples_per_second: range(rate), ...more });
+  const machine = (name: string, gpus: number, rate: number, usd: number) => ({
+    name, gpus, batch_size: 8, time_ns: range(5), samples_per_second: range(rate), usd_per_million_samples: range(usd),
+  });
+  const labels = (all: readonly { label: string }[]) => all.map(({ label }) => label);
+
+  test("shows those with a price and a throughput", () => {
+    const all = devices(priced("A", 5, 1), priced("B", 5, null), priced("C", 5, 0), row("D", 5, 1));
+    expect(labels(points(all))).toEqual(["A"]);
   });
 
   test("labels the Pareto front", () => {
-    const { rows } = devices(
-      row("slow and dear", 9, 9),
-      row("slow and cheap", 9, 1),
-      row("fast and dear", 1, 9),
-      row("between", 5, 5),
-      row("out of memory", 1, 1, { fits: false }),
+    const all = devices(
+      priced("slow and dear", 1, 9),
+      priced("slow and cheap", 1, 1),
+      priced("fast and dear", 9, 9),
+      priced("between", 5, 5),
+      priced("out of memory", 9, 1, { fits: false }),
     );
-    expect(frontier(points(rows)).map(({ device }) => device.name)).toEqual(["fast and dear", "between", "slow and cheap"]);
+    expect(labels(frontier(points(all)))).toEqual(["fast and dear", "between", "slow and cheap"]);
+  });
+
+  test("compares GPUs at the batch sizes that keep them busy", () => {
+    const batch = { size: 64, samples_per_second: range(50), usd_per_million_samples: range(0.1) };
+    const all = readDevices({
+      batch_size: 8,
+      rows: [priced("busy", 5, 1, { batch, fits: false }), priced("unknown", 9, 9), priced("here", 5, 1, { batch: { ...batch, size: 8 }, here: true })],
+    })!;
+    expect(points(all).map((point) => [point.label, point.batchSize, point.samplesPerSecond.value, point.fits, point.measured])).toEqual([
+      ["busy", 64, 50, true, false],
+      ["here", 8, 50, true, true],
+    ]);
+  });
+
+  test("has machines, each connected to the GPU that it has several of", () => {
+    const all = readDevices({ rows: [priced("A", 5, 1), priced("B", 5, 1)], machines: [machine("A", 4, 18, 1.2), machine("A", 1, 5, 1), machine("A", 2, 9, 1.1)] })!;
+    expect(labels(points(all))).toEqual(["A", "B", "4 × A", "2 × A"]);
+    expect(families(points(all)).map(labels)).toEqual([["A", "2 × A", "4 × A"]]);
+    expect(labels(frontier(points(all)))).toEqual(["4 × A", "2 × A", "A"]);
   });
 
   test("has logarithmic axes with round ticks within them", () => {

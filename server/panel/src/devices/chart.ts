@@ -1,13 +1,13 @@
-// The chart: each GPU is a point with its ranges. Those on the Pareto front are connected and labelled.
+// The chart: each GPU is a point with its ranges, and each machine with several GPUs a square. Those on the Pareto front
+// are connected and labelled.
 
-import { duration } from "../format";
+import { count, duration, significant } from "../format";
 import { LogAxis } from "../log_axis";
 import { Surface, type Paint } from "../surface";
 import { colours } from "../theme";
 import type { Tooltip } from "../tooltip";
-import type { Device } from "./document";
-import { frontier, points, type Point } from "./scatter";
-import { dollars, estimated, memory } from "./words";
+import { families, frontier, type Point } from "./scatter";
+import { dollars } from "./words";
 
 const LEFT = 58;
 const BOTTOM = 40;
@@ -16,18 +16,17 @@ const RIGHT = 16;
 /** The pointer hits a point within this distance, in pixels. */
 const NEAR = 12;
 
-/** Maps a price and a time to canvas pixels. */
+/** Maps a price and a throughput to canvas pixels. */
 interface Axes {
   usd: LogAxis;
-  time: LogAxis;
+  rate: LogAxis;
   x: (usd: number) => number;
-  y: (timeNs: number) => number;
+  y: (samplesPerSecond: number) => number;
 }
 
 export class DeviceChart {
   readonly #surface: Surface;
   #points: Point[] = [];
-  #unit = "";
   #pointed: Point | null = null;
 
   constructor(canvas: HTMLCanvasElement, tooltip: Tooltip) {
@@ -37,7 +36,7 @@ export class DeviceChart {
     canvas.addEventListener("pointermove", (event) => {
       const point = this.#near(this.#surface.locate(event));
       if (point === null) tooltip.hide();
-      else tooltip.show(note(point, this.#unit), event);
+      else tooltip.show(note(point), event);
       if (point !== this.#pointed) this.#surface.invalidate();
       this.#pointed = point;
     });
@@ -48,13 +47,10 @@ export class DeviceChart {
     });
   }
 
-  /** `unit` is what the price covers: an epoch, or a million samples. */
-  show(devices: readonly Device[], unit: string): number {
-    this.#points = points(devices);
-    this.#unit = unit;
+  show(points: Point[]): void {
+    this.#points = points;
     this.#pointed = null;
     this.#surface.invalidate();
-    return this.#points.length;
   }
 
   restyle(): void {
@@ -62,18 +58,18 @@ export class DeviceChart {
   }
 
   svg(): string | null {
-    return this.#points.length === 0 ? null : this.#surface.svg(`Iteration time against price of ${this.#unit}`);
+    return this.#points.length === 0 ? null : this.#surface.svg("Throughput against price of a million samples");
   }
 
   #axes(): Axes {
     const { width, height } = this.#surface;
-    const usd = new LogAxis(this.#points.map((point) => point.usd.value), Math.max(1, width - LEFT - RIGHT));
-    const time = new LogAxis(this.#points.map((point) => point.timeNs.value), Math.max(1, height - TOP - BOTTOM));
+    const usd = new LogAxis(this.#points.map((point) => point.usdPerMillionSamples.value), Math.max(1, width - LEFT - RIGHT));
+    const rate = new LogAxis(this.#points.map((point) => point.samplesPerSecond.value), Math.max(1, height - TOP - BOTTOM));
     return {
       usd,
-      time,
+      rate,
       x: (value) => LEFT + usd.at(value),
-      y: (value) => height - BOTTOM - time.at(value),
+      y: (value) => height - BOTTOM - rate.at(value),
     };
   }
 
@@ -82,7 +78,8 @@ export class DeviceChart {
     let best: Point | null = null;
     let least = NEAR;
     for (const point of this.#points) {
-      const distance = Math.hypot(axes.x(point.usd.value) - x, axes.y(point.timeNs.value) - y);
+      const at = place(axes, point);
+      const distance = Math.hypot(at.x - x, at.y - y);
       if (distance <= least) [best, least] = [point, distance];
     }
     return best;
@@ -98,10 +95,12 @@ export class DeviceChart {
     this.#drawAxes(context, axes);
     const best = frontier(this.#points);
     context.strokeStyle = palette.edge;
+    context.lineWidth = 1;
+    context.setLineDash([3, 3]);
+    for (const family of families(this.#points)) connect(context, axes, family);
+    context.setLineDash([]);
     context.lineWidth = 2;
-    context.beginPath();
-    for (const point of best) context.lineTo(axes.x(point.usd.value), axes.y(point.timeNs.value));
-    context.stroke();
+    connect(context, axes, best);
     for (const point of this.#points) this.#point(context, axes, point);
     this.#names(context, axes, best);
   }
@@ -125,42 +124,42 @@ export class DeviceChart {
       context.fillText(label, x - long / 2, bottom + 11);
     }
     let above = bottom + 20;
-    for (const value of axes.time.ticks()) {
+    for (const value of axes.rate.ticks()) {
       const y = Math.round(axes.y(value));
       context.fillStyle = palette.grid;
       context.fillRect(LEFT, y, width - LEFT - RIGHT, 1);
       if (above - y < 15) continue;
       above = y;
       context.fillStyle = palette.quiet;
-      const label = duration(value);
+      const label = significant(value);
       context.fillText(label, LEFT - 6 - context.measureText(label).width, y);
     }
     context.fillStyle = palette.quiet;
-    const title = `price of ${this.#unit} →`;
+    const title = "price of a million samples →";
     context.fillText(title, width - RIGHT - context.measureText(title).width, height - 10);
-    context.fillText("↑ iteration time", 4, 7);
+    context.fillText("↑ samples/s", 4, 7);
   }
 
   #point(context: Paint, axes: Axes, point: Point): void {
     const palette = colours();
-    const { device, timeNs, usd } = point;
-    const x = axes.x(usd.value);
-    const y = axes.y(timeNs.value);
-    const noRoom = device.fits === false;
-    const colour = device.here ? palette.memory : palette.accent;
-    // The price is proportional to the time, so one stroke shows the range of both.
-    const isMarked = point === this.#pointed || device.here;
-    context.strokeStyle = isMarked && !noRoom ? colour : palette.edge;
+    const { samplesPerSecond: rate, usdPerMillionSamples: usd } = point;
+    const { x, y } = place(axes, point);
+    const colour = point.here ? palette.memory : palette.accent;
+    // Twice the throughput is half the price, so one stroke shows the range of both.
+    const isMarked = point === this.#pointed || point.here;
+    context.strokeStyle = isMarked && point.fits ? colour : palette.edge;
     context.lineWidth = 1.5;
     context.beginPath();
-    context.moveTo(axes.x(usd.low), axes.y(timeNs.low));
-    context.lineTo(axes.x(usd.high), axes.y(timeNs.high));
+    context.moveTo(axes.x(usd.low), axes.y(rate.high));
+    context.lineTo(axes.x(usd.high), axes.y(rate.low));
     context.stroke();
+    const radius = isMarked ? 6 : 4;
     context.beginPath();
-    context.arc(x, y, device.here || point === this.#pointed ? 6 : 4, 0, 2 * Math.PI);
+    if (point.gpus === 1) context.arc(x, y, radius, 0, 2 * Math.PI);
+    else context.rect(x - radius, y - radius, 2 * radius, 2 * radius);
     context.lineWidth = 1.5;
-    context.strokeStyle = noRoom ? palette.quiet : colour;
-    context.fillStyle = noRoom ? palette.surface : colour;
+    context.strokeStyle = point.fits ? colour : palette.quiet;
+    context.fillStyle = point.fits ? colour : palette.surface;
     context.fill();
     context.stroke();
   }
@@ -172,25 +171,42 @@ export class DeviceChart {
     context.font = `11px ${palette.sans}`;
     context.fillStyle = palette.text;
     const taken: { left: number; right: number; y: number }[] = [];
-    const here = this.#points.filter(({ device }) => device.here);
-    for (const { device, timeNs, usd } of [...here, ...best]) {
-      const long = context.measureText(device.name).width;
-      const x = axes.x(usd.value) + 9;
+    const here = this.#points.filter((point) => point.here);
+    for (const point of [...here, ...best.filter((point) => !point.here)]) {
+      const long = context.measureText(point.label).width;
+      const { x: middle, y } = place(axes, point);
+      const x = middle + 9;
       const left = x + long > width - 4 ? x - long - 18 : x;
-      const y = axes.y(timeNs.value);
       const isFree = taken.every((other) => left > other.right || left + long < other.left || Math.abs(y - other.y) > 12);
       if (!isFree || left < LEFT) continue;
       taken.push({ left, right: left + long, y });
-      context.fillText(device.name, left, y);
+      context.fillText(point.label, left, y);
     }
   }
 }
 
-function note({ device, timeNs, usd }: Point, unit: string) {
+function place(axes: Axes, { usdPerMillionSamples, samplesPerSecond }: Point): { x: number; y: number } {
+  return { x: axes.x(usdPerMillionSamples.value), y: axes.y(samplesPerSecond.value) };
+}
+
+function connect(context: Paint, axes: Axes, points: readonly Point[]): void {
+  context.beginPath();
+  points.forEach((point, index) => {
+    const { x, y } = place(axes, point);
+    if (index === 0) context.moveTo(x, y);
+    else context.lineTo(x, y);
+  });
+  context.stroke();
+}
+
+function note({ label, gpus, batchSize, here, measured, fits, timeNs, samplesPerSecond: rate, usdPerMillionSamples: usd }: Point) {
+  const mark = measured ? "" : "~";
   const facts: [string, string][] = [
-    ["iteration", `${estimated(device, duration(timeNs.value))} (${duration(timeNs.low)} to ${duration(timeNs.high)})`],
-    [`price of ${unit}`, `~${dollars(usd.value)} (${dollars(usd.low)} to ${dollars(usd.high)})`],
-    ["memory", memory(device)],
+    ["throughput", `${mark}${significant(rate.value)} samples/s (${significant(rate.low)} to ${significant(rate.high)})`],
+    ["price of a million samples", `~${dollars(usd.value)} (${dollars(usd.low)} to ${dollars(usd.high)})`],
   ];
-  return { title: device.name, about: device.here ? "measured here" : "predicted", facts };
+  if (batchSize !== null) facts.push([gpus === 1 ? "batch size" : "batch size of each GPU", count(batchSize)]);
+  if (timeNs !== null) facts.push(["iteration", `${mark}${duration(timeNs.value)} (${duration(timeNs.low)} to ${duration(timeNs.high)})`]);
+  if (!fits) facts.push(["memory", "too small for this batch"]);
+  return { title: label, about: measured ? "measured here" : here ? "predicted for the GPU of the run" : "predicted", facts };
 }

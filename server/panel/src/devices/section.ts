@@ -1,4 +1,4 @@
-// The iteration on other GPUs: a chart of time against price, a sortable table, and the basis of the predictions.
+// The iteration on other GPUs: a chart of throughput against price, a sortable table, and the basis of the predictions.
 
 import { element, fill, write } from "../dom";
 import { count, counted, duration, significant } from "../format";
@@ -8,7 +8,7 @@ import { BatchTable } from "./batches";
 import { MachineTable } from "./machines";
 import { DeviceChart } from "./chart";
 import type { Device, Devices } from "./document";
-import { frontier, points, price } from "./scatter";
+import { frontier, hasOwnBatches, points, price, type Point } from "./scatter";
 import { SortedTable, type SortedColumn } from "./sorted_table";
 import { dollars, energy, estimated, hourly, memory } from "./words";
 
@@ -17,7 +17,7 @@ const SHOWN = 12;
 export class DevicesSection {
   readonly #about = element("p", { class: "about-predictions" });
   readonly #canvas = element("canvas", { class: "devices", role: "img" });
-  readonly #without = element("p", { class: "quiet" });
+  readonly #caption = element("p", { class: "quiet" });
   readonly #chart: DeviceChart;
   readonly #table: SortedTable<Device>;
   readonly #notes = element("ul", { class: "plain" });
@@ -29,17 +29,17 @@ export class DevicesSection {
     this.#table = new SortedTable<Device>("Predictions for other GPUs", SHOWN, (device) => device.here);
     const heading = element("h3", {}, "On other GPUs");
     const tables = [this.#table.root, this.#notes, this.#batches.root, this.#machines.root];
-    fill(root, heading, this.#about, this.#canvas, this.#without, ...tables);
+    fill(root, heading, this.#about, this.#canvas, this.#caption, ...tables);
   }
 
   show(devices: Devices): void {
     const unit = devices.samplesPerEpoch === null ? "a million samples" : "an epoch";
     write(this.#about, about(devices));
-    const charted = this.#chart.show(devices.rows, unit);
-    this.#canvas.hidden = charted === 0;
-    this.#canvas.setAttribute("aria-label", described(devices.rows, unit));
-    write(this.#without, withoutPrice(devices.rows.length - charted, charted));
-    this.#without.hidden = charted === devices.rows.length;
+    const charted = points(devices);
+    this.#chart.show(charted);
+    this.#canvas.hidden = charted.length === 0;
+    this.#canvas.setAttribute("aria-label", described(charted));
+    write(this.#caption, caption(devices, charted));
     this.#table.show(columns(devices, unit), devices.rows);
     fill(this.#notes, ...devices.notes.map((note) => element("li", {}, note)));
     this.#notes.hidden = devices.notes.length === 0;
@@ -69,15 +69,25 @@ function about(devices: Devices): string {
   return `~ = predicted, ${rests}${batch}. Ranges are 80% intervals.${epoch}${energies}`;
 }
 
-function described(rows: readonly Device[], unit: string): string {
-  const best = frontier(points(rows)).slice(0, 6);
-  const told = best.map(({ device, timeNs, usd }) => `${device.name} ${duration(timeNs.value)} and ${dollars(usd.value)}`);
-  return `Iteration time against price of ${unit}. No other GPU is both faster and cheaper than: ${told.join("; ")}. The table lists all GPUs.`;
+function described(charted: readonly Point[]): string {
+  const best = frontier(charted).slice(0, 6);
+  const listed = best.map(({ label, samplesPerSecond: rate, usdPerMillionSamples: usd }) => `${label} ${significant(rate.value)} samples/s and ${dollars(usd.value)}`);
+  return `Throughput against price of a million samples. Nothing else is both faster and cheaper than: ${listed.join("; ")}. The tables list all GPUs.`;
 }
 
-function withoutPrice(without: number, charted: number): string {
-  if (charted === 0) return "No chart: the prices of these GPUs or the batch size are unknown.";
-  return `The table has ${counted(without, "more GPU")} without a known price.`;
+/** Explains the chart, and what it leaves out. */
+function caption(devices: Devices, charted: readonly Point[]): string {
+  if (charted.length === 0) return "No chart: the prices of these GPUs or the batch size are unknown.";
+  const isBusy = hasOwnBatches(devices);
+  const without = devices.rows.length - charted.filter(({ gpus }) => gpus === 1).length;
+  const sentences = [
+    isBusy ? "Each GPU has the batch size that keeps it busy." : devices.batchSize !== null && `Each GPU has batch size ${count(devices.batchSize)}.`,
+    "The solid line connects those that are not beaten in both throughput and price.",
+    charted.some(({ gpus }) => gpus > 1) && "A square is one machine with several GPUs.",
+    charted.some(({ fits }) => !fits) && "The memory of the hollow ones is too small.",
+    without > 0 && `Not shown: ${counted(without, "GPU")} without a known price${isBusy ? " or batch size" : ""}.`,
+  ];
+  return sentences.filter((sentence) => sentence !== false).join(" ");
 }
 
 function columns(devices: Devices, unit: string): SortedColumn<Device>[] {
