@@ -8,9 +8,11 @@ import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 
 import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
+import { devicePredictions } from "./device_predictions.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
 import { checkAccessibility, checkNoSidewaysScroll, noAxe, THEMES, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
 import { reportPage } from "./report_page.mjs";
+import { whatIfs } from "./what_ifs.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED the panel in Chromium: ${found.reason}`);
@@ -617,6 +619,28 @@ describe("the panel", { skip: found.reason }, () => {
       });
     } finally {
       await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  test("fits windows from 360 px to 4K with all its sections", async () => {
+    const folder = await screenshotFolder();
+    const devices = devicePredictions({ batches: true, machines: true });
+    const panel = { ...panelDocument(), predictions: { batch_size: null, devices }, what_ifs: whatIfs({}) };
+    for (const [width, height] of [[360, 740], [768, 1024], [3840, 2160]]) {
+      await withPanel(browser, { panel, timeline: timelineDocument(), width, height }, async (page) => {
+        await page.locator("canvas.timeline").waitFor();
+        await checkNoSidewaysScroll(page, `${width} px`);
+        const outside = await page.locator("section:visible").evaluateAll((sections) => {
+          const right = document.documentElement.clientWidth;
+          return sections.filter((section) => section.getBoundingClientRect().right > right).map(({ id }) => id);
+        });
+        assert.deepEqual(outside, [], `sections that reach beyond ${width} px`);
+        for (const canvas of await page.locator("canvas:visible").all()) {
+          const box = await canvas.boundingBox();
+          assert.ok(box.width > 0.5 * Math.min(width, 400) && box.height > 20, `${await canvas.getAttribute("class")} at ${width} px: ${box.width} x ${box.height}`);
+        }
+        await page.screenshot({ path: join(folder, `whole-${width}.png`), fullPage: true });
+      });
     }
   });
 
