@@ -66,8 +66,10 @@ def use_simulated_times() -> None:
     end = Timer.end
 
     def end_with_simulated_time(timer: Timer, now_ns: int) -> None:
+        end(timer, now_ns)
         iteration_ms = getattr(sys.modules["__main__"], "iteration_ms", None)
-        end(timer, now_ns if iteration_ms is None else timer._begun + iteration_ms * 1_000_000)
+        if iteration_ms is not None:
+            timer.host_ns[-1] = iteration_ms * 1_000_000
 
     Timer.end = end_with_simulated_time  # type: ignore[method-assign]
 

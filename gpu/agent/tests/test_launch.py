@@ -64,7 +64,10 @@ ONE_RANK_HAS_VARYING_TIMES = """\
 if rank == 0 and step == 0:
         from ridgeline_agent.record.timing import Timer
         end = Timer.end
-        Timer.end = lambda timer, now_ns: end(timer, timer._begun + (timer.count % 2 + 1) * 10**7)
+        def end_with_simulated_time(timer, now_ns):
+            end(timer, now_ns)
+            timer.host_ns[-1] = (timer.count % 2 + 1) * 10**7
+        Timer.end = end_with_simulated_time
 """
 # A new tensor size triggers a recompilation, in one rank only.
 ONE_RANK_RECOMPILES = (

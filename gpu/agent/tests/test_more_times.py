@@ -87,7 +87,9 @@ ONE_SLOW = [1, 1, 9, 1]
 )
 def test_more_are_timed_again(times_ms: list[int], quick: bool, on_cuda: bool, more: bool) -> None:
     times_ns = ns(times_ms)
-    assert more_are_timed_again(times_ns, times_ns, None, quick, 3_000 * MS, on_cuda) is more
+    assert (
+        more_are_timed_again(times_ns, lambda: times_ns, None, quick, 3_000 * MS, on_cuda) is more
+    )
 
 
 @pytest.mark.parametrize("on_cuda", [False, True])
@@ -107,7 +109,7 @@ def test_more_are_timed_again(times_ms: list[int], quick: bool, on_cuda: bool, m
 def test_a_round_of_loops_is_timed(times_ms: list[int], on_cuda: bool, more: bool) -> None:
     times_ns = ns(times_ms)
     of_loops = Round(length=50, done=20)
-    again = more_are_timed_again(times_ns, times_ns, of_loops, False, 3_000 * MS, on_cuda)
+    again = more_are_timed_again(times_ns, lambda: times_ns, of_loops, False, 3_000 * MS, on_cuda)
     assert again is more
 
 
@@ -122,8 +124,8 @@ def test_iterations_that_waited_for_the_cpu_are_not_slow() -> None:
     # Every fourth one is slow; other programs delayed some of the others.
     wall_ns = ns([100, 20, 110, 20, 100, 90, 20, 80, 100, 85, 20, 95, 100, 20, 70, 20])
     undisturbed_ns = ns([100, 20, 20, 20] * 4)
-    assert more_are_timed_again(wall_ns, wall_ns, None, False, 3_000 * MS, False)
-    assert not more_are_timed_again(wall_ns, undisturbed_ns, None, False, 3_000 * MS, False)
+    assert more_are_timed_again(wall_ns, lambda: wall_ns, None, False, 3_000 * MS, False)
+    assert not more_are_timed_again(wall_ns, lambda: undisturbed_ns, None, False, 3_000 * MS, False)
 
 
 def test_signal_grace_period_depends_on_remaining_time() -> None:

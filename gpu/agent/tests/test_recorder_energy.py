@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ridgeline_agent.patches.hook_time import HookTime
 from ridgeline_agent.record.energy import EnergyCounter
 from ridgeline_agent.record.timing import Timer
 from ridgeline_agent.system import nvml
@@ -92,7 +93,7 @@ def test_unavailable_reasons() -> None:
 
 
 def test_no_energy_on_cpu() -> None:
-    timer = Timer(torch.device("cpu"))
+    timer = Timer(torch.device("cpu"), HookTime())
     timer.begin()
     timer.end(10)
     timer.finish()

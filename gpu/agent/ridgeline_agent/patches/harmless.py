@@ -8,8 +8,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from time import time_ns
+from time import perf_counter_ns, time_ns
 from typing import Any, Protocol, TypeVar
+
+from .hook_time import HookTime
 
 _MAX_NOTES = 50
 
@@ -60,6 +62,8 @@ class HookGuard:
         self.process = os.getpid()
         # Set when nothing is measured in this process any more.
         self.is_inert = False
+        # Adds up the time that hooks take.
+        self.time = HookTime()
         # Logs the time that hooks take; None while no profiler runs.
         self.log: OwnTimeLog | None = None
         # Start of the profiled iteration, in nanoseconds of the realtime clock.
@@ -69,8 +73,8 @@ class HookGuard:
 def harmless(method: _Method) -> _Method:
     """Makes a method a hook, on an object with a `HookGuard` named `guard`.
 
-    The hook does nothing in child processes. Its errors become notes, and its time is logged while
-    the profiler runs.
+    The hook does nothing in child processes. Its errors become notes. Its time is added up, and
+    logged while the profiler runs.
     """
 
     @functools.wraps(method)
@@ -78,6 +82,8 @@ def harmless(method: _Method) -> _Method:
         guard = self.guard
         if guard.is_inert or os.getpid() != guard.process:
             return None
+        time = guard.time
+        time.began_ns = hook_began_ns = perf_counter_ns()
         log = guard.log
         began_ns = 0 if log is None else time_ns()
         try:
@@ -91,5 +97,6 @@ def harmless(method: _Method) -> _Method:
                 log, began_ns = guard.log, guard.iteration_began_ns
             if began_ns:
                 log.recorder_ran(began_ns)
+            time.ran(hook_began_ns)
 
     return guarded  # type: ignore[return-value]

@@ -31,16 +31,16 @@ class TimedIterations:
         self._tracker = tracker
         self._observed = observed
         self._all_ranks = all_ranks
-        self.timer = Timer(torch.device("cpu"))
+        self.timer = Timer(torch.device("cpu"), tracker.guard.time)
         self.phase_times = PhaseTimes()
 
     def forget(self, device: torch.device) -> None:
         """Discards the timed iterations, because they were not typical."""
-        self.timer = Timer(device)
+        self.timer = Timer(device, self.timer.hook_time)
 
     def prepare(self, device: torch.device) -> None:
         """Prepares the timing of iterations on this device."""
-        self.timer = Timer(device)
+        self.timer = Timer(device, self.timer.hook_time)
         self.phase_times = PhaseTimes()
 
     def iteration_ended(self, now_ns: int) -> bool:

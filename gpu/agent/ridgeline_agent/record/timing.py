@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..iterations.rhythm import Rhythm, Round, rhythm
+from ..patches.hook_time import HookTime
 from ..system.cpu_queue import CpuQueue
 from .device import synchronize
 from .energy import EnergyCounter
@@ -42,10 +43,12 @@ class Timer:
     On a GPU the host runs ahead of the device, so its clock cannot time single iterations, and
     synchronizing within the block would slow the program down. The block's wall time is exact,
     because it is synchronized at both ends; CUDA events provide the share of each iteration.
+    The host's times are without those of the hooks.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, hook_time: HookTime) -> None:
         self.device = device
+        self.hook_time = hook_time
         # The round of loops that had been reached when the first iteration began, if known.
         self.round: Round | None = None
         # The lines that run meanwhile.
@@ -90,10 +93,11 @@ class Timer:
         self.stacks = self.stacks or StackSamples()
         self._waited_before = self._queue.waited_ns()
         self._begun = perf_counter_ns()
+        self.hook_time.iteration_begins(self._begun)
 
     def end(self, now_ns: int) -> None:
-        """Ends the iteration at `now_ns` of `perf_counter_ns`."""
-        self._host_ns.append(now_ns - self._begun)
+        """Ends the iteration at `now_ns` of `perf_counter_ns`, within a hook."""
+        self._host_ns.append(max(now_ns - self._begun - self.hook_time.until(now_ns), 1))
         if self.stacks is not None:
             self.stacks.iteration_ended()
         before, after = self._waited_before, self._queue.waited_ns() if self._queue else None

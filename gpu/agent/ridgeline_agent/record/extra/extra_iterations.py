@@ -168,7 +168,8 @@ class ExtraIterations:
             return found
 
         learn = learn_round if is_unknown else None
-        more = MoreTimes(self.timer.device, quick, of_loops, learn, self._seconds_left())
+        device, hook_time = self.timer.device, self.timer.hook_time
+        more = MoreTimes(device, hook_time, quick, of_loops, learn, self._seconds_left())
         self._limit_round(more)
         return more
 

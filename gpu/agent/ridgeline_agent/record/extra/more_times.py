@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ...iterations.rhythm import Round, rhythm
+from ...patches.hook_time import HookTime
 from ..phase_times import PhaseTimes
 from ..rounds import MAX_ITERATIONS
 from ..timing import Timer
@@ -50,7 +51,7 @@ def is_quick_round(of_loops: Round | None, times_ns: Sequence[int]) -> bool:
 
 def more_are_timed_again(
     times_ns: Sequence[int],
-    undisturbed_ns: Sequence[int],
+    undisturbed_ns: Callable[[], Sequence[int]],
     of_loops: Round | None,
     quick: bool,
     max_ns: int,
@@ -59,7 +60,8 @@ def more_are_timed_again(
     """Whether another iteration should be timed after these, in the second timing.
 
     Args:
-        undisturbed_ns: The same without the time that other programs took.
+        undisturbed_ns: Returns the same without the time that other programs took. Called only now
+            and then, because what it reads evicts the caches of the next iteration.
         of_loops: The round of loops to time, if any.
         quick: See `MoreTimes`.
         max_ns: Time limit for all of them.
@@ -81,7 +83,7 @@ def more_are_timed_again(
         typical_ns = statistics.median(times_ns[:_TIMED])
         has_slow = max(times_ns) >= _SLOW_RATIO * typical_ns
         return quick and (has_slow or total_ns < _ENOUGH_NS)
-    found = rhythm(undisturbed_ns, of_loops)
+    found = rhythm(undisturbed_ns(), of_loops)
     if found.slow:
         return not found.is_settled
     return total_ns < _ENOUGH_NS if quick else True
@@ -101,12 +103,13 @@ class MoreTimes:
     def __init__(
         self,
         device: torch.device,
+        hook_time: HookTime,
         quick: bool,
         of_loops: Round | None,
         learn_round: Callable[[], Round | None] | None,
         seconds_left: float | None,
     ) -> None:
-        self.timer = Timer(device)
+        self.timer = Timer(device, hook_time)
         self.phase_times = PhaseTimes()
         self._is_quick = quick
         self._learn_round = learn_round
@@ -143,10 +146,13 @@ class MoreTimes:
             self.phase_times.iteration_ended()
             self._update_round()
             on_cuda = self.timer.device.type == "cuda"
-            times_ns = self.timer.host_ns
-            undisturbed_ns = times_ns if on_cuda else self.timer.undisturbed_ns()
             if not more_are_timed_again(
-                times_ns, undisturbed_ns, self.timer.round, self._is_quick, self._max_ns, on_cuda
+                self.timer.host_ns,
+                self.timer.undisturbed_ns,
+                self.timer.round,
+                self._is_quick,
+                self._max_ns,
+                on_cuda,
             ):
                 return True
         else:
