@@ -27,6 +27,8 @@ pub(super) struct Steps {
     pub slow: Option<SlowIterations>,
     /// Phases that were timed without the profiler, with their share of an unprofiled iteration.
     pub phases: Vec<(Phase, f64)>,
+    /// Nanoseconds of the recorder for a line event, if known.
+    pub line_event_ns: Option<f64>,
 }
 
 impl Steps {
@@ -45,6 +47,7 @@ impl Steps {
                 phases: shares(&manifest.iterations, slow.as_ref()),
                 slow,
                 median_of_trace: None,
+                line_event_ns: manifest.line_log.and_then(|log| log.event_ns).map(|ns| ns as f64),
             };
         }
         let trace = &recording.trace;
@@ -129,7 +132,11 @@ impl Steps {
     pub(crate) fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
         let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
         let rest_ns = costs.leaked_ns + costs.unexplained_ns;
-        let unprofiled = Unprofiled { iteration_ns: self.iteration_ns(), phases: &self.phases };
+        let unprofiled = Unprofiled {
+            iteration_ns: self.iteration_ns(),
+            phases: &self.phases,
+            line_event_ns: self.line_event_ns,
+        };
         Scale::new(&costs.contexts, &phases, rest_ns, self.windows.len(), unprofiled)
     }
 }

@@ -451,6 +451,8 @@ pub struct LineLogFacts {
     pub events: u64,
     /// Number of records dropped because of the limit.
     pub dropped: u64,
+    /// The time that the recorder takes for a line event, in nanoseconds; `None` if unknown.
+    pub event_ns: Option<u64>,
 }
 
 /// The reason why a manifest could not be read.

@@ -19,7 +19,7 @@ from ..program import notebook_cells
 from ..program.memory import MemoryWatch
 from ..program.modules import optimizers_json
 from ..protocol.spec import RunSpec
-from . import device, device_activity, loops, manifest
+from . import device, device_activity, line_clock, loops, manifest
 from .capture_traces import CaptureTraces
 from .patches.child_processes import ChildProcesses
 from .profiled_iterations import ProfiledIterations
@@ -138,6 +138,7 @@ class RecordingWriter:
         iterations = self._iterations(status)
         sources.read_texts(tracker.began_ns)
         loop = self._loop()
+        event_ns = tolerating("the time of a line event", line_clock.event_ns, sources)
         return {
             "schema": manifest.SCHEMA,
             "agent": __version__,
@@ -168,7 +169,7 @@ class RecordingWriter:
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,
             "child_processes": None if self._children is None else self._children.trainers(),
-            "line_log": profiled.log.json(),
+            "line_log": {**profiled.log.json(), "event_ns": event_ns},
             "failure": failure,
             "notes": tracker.notes.texts,
         }
