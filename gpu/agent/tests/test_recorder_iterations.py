@@ -362,6 +362,28 @@ def test_requested_detection_by_module() -> None:
     )
 
 
+def test_actors_in_threads_do_not_train() -> None:
+    check(
+        """
+    import threading
+    model, is_acting = net(), threading.Event()
+    optimizer = sgd(model)
+    def act():
+        while True:
+            with torch.no_grad():
+                model(x[:1])
+            is_acting.set()
+    threading.Thread(target=act, daemon=True).start()
+    is_acting.wait()
+    while True:                               # loop
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    """,
+        loop="loop",
+    )
+
+
 def test_step_in_a_thread() -> None:
     check("""
     import threading

@@ -128,6 +128,11 @@ class IterationFinder:
         return self.found_by is not None
 
     @property
+    def has_trained(self) -> bool:
+        """Whether there was a backward pass or an optimizer step."""
+        return self.seen[BACKWARD] > 0 or self.seen[OPTIMIZER] > 0
+
+    @property
     def may_be_better(self) -> bool:
         """Whether module calls determine the iterations only until an optimizer steps."""
         is_a_guess = self.found_by == MODULE and self._wanted is None

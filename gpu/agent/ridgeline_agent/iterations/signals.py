@@ -19,7 +19,10 @@ _MAX_PLACES = 32
 
 
 class Signals:
-    """The training thread, the live optimizers, and the user's line of a call."""
+    """The training thread, the live optimizers, and the user's line of a call.
+
+    The training thread is the first one that gave a signal, unless another one trains first.
+    """
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -29,11 +32,15 @@ class Signals:
         self.adopts = False
 
     def on_our_thread(self) -> bool:
-        """Whether this is the training thread: the first one that gave a signal."""
+        """Whether this is the training thread. The first thread that asks becomes it."""
         here = threading.get_ident()
         if self._thread is None:
             self._thread = here
         return self._thread == here
+
+    def claim_thread(self) -> None:
+        """Makes this the training thread."""
+        self._thread = threading.get_ident()
 
     def forget_thread(self) -> None:
         """Resets the thread in a forked child, which has other threads."""

@@ -20,6 +20,7 @@ from ..patches.overlay import Overlay
 from ..program.sources import Sources, UserCode
 from ..protocol.host import Host
 from ..protocol.spec import RunSpec
+from ..system import threads
 from .finder import BACKWARD, MODULE, IterationFinder, Verdict
 from .signals import Signals, is_in_module_call
 
@@ -88,6 +89,21 @@ class IterationTracker:
     def is_found_by_backward(self) -> bool:
         """Whether a backward pass may end an iteration."""
         return self.finder.found_by in (None, MODULE, BACKWARD)
+
+    def trains_here(self) -> bool:
+        """Whether this is the training thread, given that it goes backward or steps an optimizer.
+
+        It becomes that if the thread so far only called modules, as one that plays games with the
+        model does, or one that serves it.
+        """
+        if self.signals.on_our_thread():
+            return True
+        has_only_calls = not self.finder.decided and not self.finder.has_trained
+        if not has_only_calls or threads.is_of_autograd():
+            return False
+        self.signals.claim_thread()
+        self.reset()
+        return True
 
     def provided(self, inputs: object, iterations: tuple[Callable[..., Any], ...]) -> None:
         """A provider returned its inputs, and the functions that run an iteration."""

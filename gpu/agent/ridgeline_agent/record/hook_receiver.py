@@ -120,7 +120,7 @@ class HookReceiver:
     @harmless
     def went_backward(self, extends_graph: bool) -> None:
         program, profiled = self._program, self._profiled
-        if not self._signals.on_our_thread():
+        if not self._tracker.trains_here():
             program.others_go_backward = True
             if profiled.memory is not None:
                 profiled.memory.others_go_backward = True
@@ -147,7 +147,7 @@ class HookReceiver:
 
     @harmless
     def stepped(self, optimizer: object) -> None:
-        if not self._signals.on_our_thread():
+        if not self._tracker.trains_here():
             # Autograd runs a GPU's operators, and the hooks between them, on a thread of its own.
             if self._is_in_backward and threads.is_of_autograd():
                 self._tracker.stepped_in_backward(optimizer)
