@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from recording import record
@@ -163,6 +164,27 @@ def test_the_last_batch_of_a_loader() -> None:
     rest.loaded(loader, next(loader))
     batch = {"size": 8, "from": "loader", "certain": True, "samples_per_epoch": 11}
     assert rest.json() == batch
+
+
+@pytest.mark.parametrize(
+    "collate", ["lambda samples: tuple(zip(*samples))", "lambda samples: samples"]
+)
+def test_images_of_different_sizes_are_not_stacked(collate: str) -> None:
+    batch = batch_of(f"""
+images = [torch.randn(3, 8, 8 + i) for i in range(40)]
+samples = [(image, {{"boxes": torch.randn(1 + i % 3, 4)}}) for i, image in enumerate(images)]
+loader = torch.utils.data.DataLoader(samples, batch_size=4, collate_fn={collate})
+model = nn.Conv2d(3, 2, 3)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+while True:
+    for batch in loader:
+        images = [part for part in torch.utils._pytree.tree_leaves(batch) if part.dim() == 3]
+        optimizer.zero_grad()
+        sum(model(image).sum() for image in images).backward()
+        optimizer.step()
+""")
+    assert isinstance(batch, dict)
+    assert (batch["size"], batch["from"], batch["certain"]) == (4, "loader", True)
 
 
 def test_loaders_with_different_batch_sizes() -> None:

@@ -239,6 +239,8 @@ def samples_in(loader: Any, batch: object) -> Samples | None:
         return _most_frequent(shapes)
     if declared is not None and any(declared in shape for shape in shapes):
         return Samples(declared, True)
+    if declared is not None and declared in _list_lengths(batch):
+        return Samples(declared, True)
     return _common_size(shapes) if shapes else None
 
 
@@ -251,6 +253,19 @@ def declared_batch_size(loader: Any) -> int | None:
             return size
         sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
     return None
+
+
+def _list_lengths(batch: object) -> set[int]:
+    """Returns the possible numbers of samples in a batch that is not stacked: a list of samples, or
+    a list for each part of them (`zip(*batch)`), such as images of different sizes and their boxes.
+    """
+    if isinstance(batch, dict):
+        batch = tuple(batch.values())
+    if not isinstance(batch, (list, tuple)):
+        return set()
+    lengths = {len(part) for part in batch if isinstance(part, (list, tuple))}
+    is_of_samples = not any(isinstance(part, torch.Tensor) for part in batch)
+    return lengths | {len(batch)} if is_of_samples else lengths
 
 
 def _some_tensors(value: object) -> list[torch.Tensor]:
