@@ -46,6 +46,7 @@ type Rule = fn(&Failed) -> Option<Advice>;
 const RULES: &[Rule] = &[
     arguments::missing_setting,
     arguments::usage,
+    arguments::missing_position,
     arguments::subcommand,
     distributed::no_launcher,
     distributed::port_in_use,

@@ -73,6 +73,22 @@ fn rejected(failed: &Failed, error: &str) -> Option<Advice> {
     )
 }
 
+/// The program reads an argument from `sys.argv` itself, and it was not given.
+pub(super) fn missing_position(failed: &Failed) -> Option<Advice> {
+    let is_absent = failed.is(&["IndexError"])
+        || failed.is(&["ValueError"]) && failed.message_contains(&["values to unpack"]);
+    if !is_absent || !failed.run.source.contains("argv") {
+        return None;
+    }
+    let how = failed.run.with_arguments(failed.reader, "VALUE");
+    let line = quoted(failed.run.source.trim());
+    let known = known_commands(failed);
+    failed.because(
+        "missing-argument",
+        format!("The program takes arguments by position ({line}), and too few were given. {how}.{known}"),
+    )
+}
+
 /// The program has subcommands, was run without one, and showed its help.
 pub(super) fn subcommand(failed: &Failed) -> Option<Advice> {
     let shows_help = matches!(failed.run.error.exit_code, Some(0 | 2));

@@ -796,6 +796,25 @@ fn packages_that_a_message_names() {
     check("ImportError", "Use `pip install --help`", "");
 }
 
+#[test]
+fn arguments_read_from_sys_argv() {
+    for (error_type, message, source) in [
+        ("IndexError", "list index out of range", "path = sys.argv[1]"),
+        (
+            "ValueError",
+            "not enough values to unpack (expected 3, got 1)",
+            "_, path, out = sys.argv",
+        ),
+        ("IndexError", "list index out of range", "batch_size = int(argv[2])"),
+    ] {
+        let mut absent = failure(error_type, message);
+        absent.run.source = source.into();
+        let text = checked_advice(&absent, "missing-argument");
+        assert!(text.contains(&format!("(`{source}`)")), "{text}");
+        assert!(text.contains("ridgeline profile train.py -- VALUE"), "{text}");
+    }
+}
+
 /// Errors in the program itself have no advice beyond their message.
 #[test]
 fn no_advice_if_no_rule_is_sure() {
