@@ -22,7 +22,8 @@ use serde::Serialize;
 
 use bounds::{Bounds, RowTimes};
 use change::{Measure, Quantity, Verdict};
-use ridgeline_profile::Phase;
+use ridgeline_base::units;
+use ridgeline_profile::{BUSY_SHARE, Phase};
 use run::{Run, RunLine, RunModule};
 use statistics::Test;
 
@@ -230,6 +231,15 @@ fn notes(before: &Run, after: &Run) -> Vec<String> {
         notes.push(format!(
             "the {which} run was profiled throughout, so its times include profiling overhead"
         ));
+    }
+    for (which, run) in [("earlier", before), ("later", after)] {
+        if run.waited_share >= BUSY_SHARE {
+            notes.push(format!(
+                "the machine was busy during the {which} run: the program waited for the CPU {} of \
+                the time",
+                units::percent(run.waited_share)
+            ));
+        }
     }
     if before.torch != after.torch && !before.torch.is_empty() && !after.torch.is_empty() {
         notes.push(format!("PyTorch versions differ: {} and {}", before.torch, after.torch));

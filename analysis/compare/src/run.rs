@@ -53,6 +53,9 @@ pub struct Run {
     pub time_ns: f64,
     /// The time of every unprofiled iteration, in order.
     pub timed_ns: Vec<f64>,
+    /// The share of that time for which the program waited for the CPU; 0 if unknown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waited_share: f64,
     /// The time by phase, in the order of [`Phase::ALL`].
     pub phases_ns: [u64; 5],
     /// The time by phase of each profiled iteration; empty if unknown.
@@ -137,6 +140,10 @@ pub struct RunModule {
     pub bytes: u64,
 }
 
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
+}
+
 /// The reason why JSON is not a run, as a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRun {
@@ -168,6 +175,7 @@ impl Run {
             samples: ranks.and_then(Ranks::samples),
             time_ns: iteration.time_ns,
             timed_ns: iteration.comparable_times(),
+            waited_share: iteration.waited_share,
             phases_ns: by_phase(&iteration.phases),
             phase_samples_ns: iteration.phase_samples.iter().map(by_phase).collect(),
             peak_bytes: peak.map_or(profile.memory.peak_bytes, |(_, bytes)| bytes),
@@ -229,6 +237,8 @@ impl Run {
         self.time_ns = Some(self.time_ns).filter(is_time).unwrap_or_default();
         self.timed_ns.retain(is_time);
         self.timed_ns.truncate(MAX_ITERATIONS);
+        self.waited_share =
+            Some(self.waited_share).filter(|it| (0.0..=1.0).contains(it)).unwrap_or_default();
         if self.texts.iter().map(|text| 1 + text.checksums.len()).sum::<usize>() > MAX_TEXT_LINES {
             self.texts.clear();
         }

@@ -201,6 +201,17 @@ fn a_run_that_was_profiled_throughout_is_noted() {
 }
 
 #[test]
+fn a_run_on_a_busy_machine_is_noted() {
+    let idle = run("a # 10", &TIMED);
+    let busy = Run { waited_share: 0.49, ..idle.clone() };
+    let expected = "the machine was busy during the earlier run: the program waited for the CPU 49% of the time";
+    assert!(compare(&busy, &idle).notes.iter().any(|note| note == expected));
+    assert!(compare(&idle, &busy).notes.iter().any(|note| note.contains("the later run")));
+    let hostile = Run { waited_share: f64::NAN, ..idle.clone() }.sanitized();
+    assert_eq!(hostile.waited_share, 0.0);
+}
+
+#[test]
 fn other_numbers_of_ranks_are_not_comparable() {
     let single = Run { world_size: Some(1), ..run("a # 10", &TIMED) };
     let pair = Run { world_size: Some(2), samples: Some(96), peak_rank: Some(1), ..single.clone() };

@@ -20,7 +20,7 @@ use ridgeline_graph::recorded::{Recorded, TRUSTED_REPLAY};
 use ridgeline_operators::machine_costs::MachineCosts;
 use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::range::Range;
-use ridgeline_profile::Profile;
+use ridgeline_profile::{BUSY_NOTE, Profile};
 use ridgeline_recording::manifest::Manifest;
 
 /// The name of the optimization for which the recomputation curve is computed.
@@ -198,7 +198,9 @@ impl RecordedRun {
     /// Notes on missing or unusual data in the recording.
     fn notes(&self) -> Vec<String> {
         let graph = &self.recorded.graph;
-        let mut notes = self.recorded.notes.clone();
+        let about_run = self.profile.notes.iter().filter(|note| note.starts_with(BUSY_NOTE));
+        let mut notes: Vec<String> = about_run.cloned().collect();
+        notes.extend(self.recorded.notes.iter().cloned());
         let error = self.recorded.replay_error;
         if error.abs() > TRUSTED_REPLAY {
             notes.push(format!(

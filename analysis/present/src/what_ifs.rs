@@ -11,7 +11,7 @@ use ridgeline_optimize::accuracy::{Accuracy, Pair};
 use ridgeline_optimize::optimization::Prediction;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::study::Study;
-use ridgeline_profile::FileId;
+use ridgeline_profile::{BUSY_NOTE, FileId};
 
 /// The maximum number of optimizations in a hover.
 const MAX_IN_HOVER: usize = 3;
@@ -52,6 +52,9 @@ pub fn page(study: &Study, style: Style) -> String {
         page.push('\n');
     };
     line(&current_iteration(study));
+    for note in study.notes.iter().filter(|note| is_about_all(note)) {
+        line(&clean(&shorten(note, 400)));
+    }
     line("");
     if study.what_ifs.predictions.is_empty() {
         line("No optimization applies.");
@@ -228,8 +231,14 @@ fn about(study: &Study) -> Vec<String> {
         {replay_error}). Ranges go from the worst to the best expected case.",
         study.tasks
     )];
-    lines.extend(study.notes.iter().map(|note| clean(&shorten(note, 400))));
+    let notes = study.notes.iter().filter(|note| !is_about_all(note));
+    lines.extend(notes.map(|note| clean(&shorten(note, 400))));
     lines
+}
+
+/// Whether a note concerns all numbers, so that it comes first.
+fn is_about_all(note: &str) -> bool {
+    note.starts_with(BUSY_NOTE)
 }
 
 /// `1.6× measured (2.0 ms to 1.3 ms), ~2.0× predicted`, and the drift if the machine was noisy.

@@ -113,7 +113,9 @@ fn applies(
         is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
     };
     if calls.iter().any(has_unknown_work) {
-        return Err("the recording has no convolution settings".to_owned());
+        let why =
+            "the shapes or settings of an operator that would run in 16 bits were not recorded";
+        return Err(why.to_owned());
     }
     if !matmuls().any(|it| takes(it, ElementType::Float32)) {
         return Err("no matrix multiplication runs in FP32".to_owned());

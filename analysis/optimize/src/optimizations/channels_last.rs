@@ -39,11 +39,14 @@ impl Optimization for ChannelsLast {
         }
         let takes_images = |shape: Option<&[u64]>| shape.is_some_and(|shape| shape.len() == 4);
         if !convolutions().any(|it| takes_images(it.shape(0))) {
-            let has_no_convolution = !calls.iter().any(|call| call.name(graph).contains("conv"));
-            let why = if has_no_convolution {
-                "the model has no 2D convolution"
-            } else {
+            let is_of_images = |call: &Call| {
+                let shape = call.operator(graph).and_then(|operator| operator.shape(0));
+                call.name(graph).contains("conv") && shape.is_none_or(|shape| shape.len() == 4)
+            };
+            let why = if calls.iter().any(is_of_images) {
                 "the recording has no convolution settings"
+            } else {
+                "the model has no 2D convolution"
             };
             return Err(why.to_owned());
         }

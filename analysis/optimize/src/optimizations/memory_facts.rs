@@ -9,7 +9,7 @@ use ridgeline_profile::Phase;
 
 /// The optimizations that change how activations are stored. Only one can be applied.
 pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
-/// Rejects a graph whose activations are unknown or already recomputed.
+/// Rejects a graph whose activations are unknown, or also saved in the backward pass.
 pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !graph.memory.is_known {
         return Err("the recording has no memory data".to_owned());
@@ -25,7 +25,9 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
         allocated_by.is_some_and(|task| task.phase == Phase::Backward)
     });
     if is_recomputed {
-        return Err("activations are already recomputed in the backward pass".to_owned());
+        let why = "the backward pass already saves activations: it recomputes them, or computes \
+            second derivatives";
+        return Err(why.to_owned());
     }
     if activations().next().is_none() {
         return Err("no activation is saved for the backward pass".to_owned());

@@ -147,7 +147,8 @@ mod tests {
         done.recorded.graph = graph;
         assert_eq!(
             refusal(&done, gpu(), &Recompute),
-            "activations are already recomputed in the backward pass"
+            "the backward pass already saves activations: it recomputes them, or computes second \
+             derivatives"
         );
         assert_eq!(
             refusal(&step(1, true), gpu(), &Recompute),
