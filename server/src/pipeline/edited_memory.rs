@@ -24,6 +24,10 @@ const VERSION: u32 = 1;
 /// Both types have the same size, so either edit gives the memory of both.
 const MIXED_PRECISION: [EditKind; 2] = [EditKind::AutocastBFloat16, EditKind::AutocastFloat16];
 
+/// The possible ratios of the peak memory with mixed precision to that without: it halves activations, and adds copies of
+/// half the size. Beyond them, the fake run was not the program that was measured: one may draw its sizes at random.
+const POSSIBLE_RATIOS: std::ops::RangeInclusive<f64> = 0.45..=1.6;
+
 /// Peak memory in bytes by the name of an optimization.
 pub(crate) type EditedPeaks = BTreeMap<String, f64>;
 
@@ -53,15 +57,16 @@ impl Pipeline {
         if is_known || plan.root != measured.root || measured.profile.memory.peak_bytes == 0 {
             return Ok(());
         }
+        let measured_bytes = measured.profile.memory.peak_bytes as f64;
         let mut peaks = EditedPeaks::new();
         for kind in MIXED_PRECISION {
             match self.edited_peak(plan, measured, kind, cancel).await {
-                Ok(Some(bytes)) => {
+                Ok(Some(bytes)) if is_possible(bytes as f64, measured_bytes) => {
                     let names = MIXED_PRECISION.iter().map(|kind| kind.name().to_owned());
                     peaks = names.map(|name| (name, bytes as f64)).collect();
                     break;
                 }
-                Ok(None) => {}
+                Ok(other) => tracing::debug!("memory of {}: {other:?} bytes", kind.name()),
                 Err(Outcome::Cancelled) => return Err(Outcome::Cancelled),
                 Err(Outcome::Problem(why)) => {
                     tracing::debug!("memory of {}: {}", kind.name(), why.message());
@@ -102,6 +107,10 @@ impl Pipeline {
     }
 }
 
+fn is_possible(bytes: f64, measured_bytes: f64) -> bool {
+    POSSIBLE_RATIOS.contains(&(bytes / measured_bytes))
+}
+
 /// Reads what [`Pipeline::measure_edited_memory`] stored; empty if there is nothing.
 pub(crate) fn edited_peaks(recording: &Path) -> EditedPeaks {
     let stored: Stored =
@@ -116,6 +125,13 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn peaks_of_another_program_are_ignored() {
+        assert!(is_possible(35_092_316.0, 40_300_000.0));
+        assert!(!is_possible(348_683_916.0, 615_000.0));
+        assert!(!is_possible(100_000.0, 615_000.0));
+    }
 
     #[test]
     fn stored_peaks_are_validated() {
