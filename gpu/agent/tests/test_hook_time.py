@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ridgeline_agent.patches import harmless as harmless_module
-from ridgeline_agent.patches import hook_time
 from ridgeline_agent.patches.harmless import HookGuard, Notes, harmless
 from ridgeline_agent.record import timing
 from ridgeline_agent.record.timing import Timer
+from ridgeline_agent.system import hook_time
 
 
 class Clock:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ridgeline_agent.patches.hook_time import HookTime
 from ridgeline_agent.record.energy import EnergyCounter
 from ridgeline_agent.record.timing import Timer
 from ridgeline_agent.system import nvml
+from ridgeline_agent.system.hook_time import HookTime
 
 
 class FakeNvml:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, time_ns
 from typing import Any, Protocol, TypeVar
 
-from .hook_time import HookTime
+from ..system.hook_time import HookTime
 
 _MAX_NOTES = 50
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..iterations.rhythm import Rhythm, Round, rhythm
-from ..patches.hook_time import HookTime
 from ..system.cpu_queue import CpuQueue
+from ..system.hook_time import HookTime
 from .device import synchronize
 from .energy import EnergyCounter
 from .stack_samples import StackSamples

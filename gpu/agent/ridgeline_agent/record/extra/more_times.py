@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ...iterations.rhythm import Round, rhythm
-from ...patches.hook_time import HookTime
+from ...system.hook_time import HookTime
 from ..phase_times import PhaseTimes
 from ..rounds import MAX_ITERATIONS
 from ..timing import Timer
