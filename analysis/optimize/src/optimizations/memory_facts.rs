@@ -9,6 +9,7 @@ use ridgeline_profile::Phase;
 
 /// The optimizations that change how activations are stored. Only one can be applied.
 pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
+
 /// Rejects a graph whose activations are unknown, or also saved in the backward pass.
 pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !graph.memory.is_known {
@@ -20,11 +21,11 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     one_gpu(graph)?;
     let activations =
         || graph.memory.blocks.iter().filter(|block| block.kind == BlockKind::Activations);
-    let is_recomputed = activations().any(|block| {
+    let backward_saves = activations().any(|block| {
         let allocated_by = block.allocated.and_then(|moment| graph.task(moment.task));
         allocated_by.is_some_and(|task| task.phase == Phase::Backward)
     });
-    if is_recomputed {
+    if backward_saves {
         let why = "the backward pass already saves activations: it recomputes them, or computes \
             second derivatives";
         return Err(why.to_owned());

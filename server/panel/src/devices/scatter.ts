@@ -20,11 +20,6 @@ export interface Point {
   usdPerMillionSamples: Estimate;
 }
 
-/** Returns the price of an epoch if its length is known, else of a million samples. */
-export function price(device: Device): Estimate | null {
-  return device.usdPerEpoch ?? device.usdPerMillionSamples;
-}
-
 /** Returns whether the GPUs have the batch sizes that keep them busy, instead of that of the run. */
 export function hasOwnBatches({ rows }: Devices): boolean {
   return rows.some(({ batch }) => batch?.samplesPerSecond != null && batch.usdPerMillionSamples !== null);

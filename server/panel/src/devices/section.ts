@@ -8,7 +8,7 @@ import { BatchTable } from "./batches";
 import { MachineTable } from "./machines";
 import { DeviceChart } from "./chart";
 import type { Device, Devices } from "./document";
-import { frontier, hasOwnBatches, points, price, type Point } from "./scatter";
+import { frontier, hasOwnBatches, points, type Point } from "./scatter";
 import { SortedTable, type SortedColumn } from "./sorted_table";
 import { dollars, energy, estimated, hourly, memory } from "./words";
 
@@ -138,6 +138,11 @@ function columns(devices: Devices, unit: string): SortedColumn<Device>[] {
     },
   ];
   return all.filter(({ there }) => there);
+}
+
+/** Returns the price of an epoch if its length is known, else of a million samples. */
+function price(device: Device): Estimate | null {
+  return device.usdPerEpoch ?? device.usdPerMillionSamples;
 }
 
 function name(device: Device): Node {
