@@ -1,8 +1,24 @@
 //! No workspace code runs before the user allowed it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::fake::{Session, uri};
+use crate::trust::{Decision, Trust};
+
+/// Waits until a refusal is stored. A response is handled by a task of its own, so a command sent
+/// behind it may overtake it.
+async fn wait_for_refusal(session: &Session) {
+    let refused = async {
+        while Trust::new(Some(session.store()), false).decision(&session.root).0
+            != Decision::Refused
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.expect("no refusal was stored");
+}
 
 async fn wait_for_consent_question(session: &mut Session) -> Value {
     let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
@@ -129,8 +145,10 @@ async fn never_counts_after_the_folder_was_closed() {
             session.client.notify("workspace/didChangeWorkspaceFolders", opened).await;
             session.client.command("ridgeline.trust", json!([])).await.expect("done");
             session.client.reply(&id, json!({"title": "Never"})).await;
+            wait_for_refusal(&session).await;
         } else {
             session.client.reply(&id, json!({"title": "Never"})).await;
+            wait_for_refusal(&session).await;
             session.client.notify("workspace/didChangeWorkspaceFolders", opened).await;
         }
         session.client.command("ridgeline.profile", json!([])).await.expect("done");
