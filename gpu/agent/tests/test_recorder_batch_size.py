@@ -71,6 +71,25 @@ while True:
     assert batch == {"size": 3, "from": "input", "certain": False}
 
 
+def test_time_steps_of_a_sequence_are_one_sample() -> None:
+    sequence = torch.ones(5, 3, 4)
+    watch = BatchWatch()
+    for step in sequence:
+        watch.given("model", ((step,), {}))
+    assert watch.json() == {"size": 3, "from": "input", "certain": False}
+    microbatches = torch.ones(15, 4)
+    watch = BatchWatch()
+    for start in range(0, 15, 3):
+        watch.given("model", ((microbatches[start : start + 3],), {}))
+    assert watch.json() == {"size": 15, "from": "input", "certain": True}
+
+
+def test_a_parameter_may_be_no_sample() -> None:
+    watch = BatchWatch()
+    watch.given("constraint", ((torch.nn.Parameter(torch.ones(1, 1)),), {}))
+    assert watch.json() == {"size": 1, "from": "input", "certain": False}
+
+
 def test_inner_steps_on_tasks_of_vmap_are_one_batch() -> None:
     batch = batch_of("""
 from torch.func import functional_call, grad, vmap

@@ -36,6 +36,8 @@ class BatchWatch:
         self._given: dict[Hashable, int] = {}
         self._data_keys: set[Hashable] = set()
         self._seen: set[Hashable] = set()
+        # Tensors whose items were inputs, by call and memory.
+        self._sliced: set[Hashable] = set()
         self._loaded_is_certain = self._given_is_certain = True
         self._provided: int | None = None
         self._declared: set[int] = set()
@@ -79,10 +81,10 @@ class BatchWatch:
     def given(self, key: Hashable, inputs: object) -> None:
         """An outermost module was called; `key` identifies the module and the calling lines.
 
-        Calls from the same lines add up, with two exceptions: calls with the same memory, because
-        optimizers such as LBFGS evaluate a batch several times; and inputs that were computed from
-        an earlier call, as in an integrator, a recurrent network or a decoder that runs step by
-        step.
+        Calls from the same lines add up, with three exceptions: calls with the same memory, because
+        optimizers such as LBFGS evaluate a batch several times; inputs that were computed from an
+        earlier call, as in an integrator, a recurrent network or a decoder that runs step by step;
+        and the time steps `x[0]`, `x[1]` and so on of one sequence.
         """
         tensors = [tensor for tensor in _some_tensors(inputs) if tensor.dim() > 0]
         first = next(iter(tensors), None)
@@ -105,10 +107,19 @@ class BatchWatch:
         memory = (key, _memory_of(data))
         if memory not in self._seen:
             self._seen.add(memory)
+            sequence = _indexed(data)
+            if sequence is not None:
+                if (key, sequence) in self._sliced:
+                    # Or a microbatch of a stacked batch.
+                    self._given_is_certain = False
+                    return
+                self._sliced.add((key, sequence))
             samples = _common_size([tuple(tensor.shape) for tensor in tensors])
             # `vmap` may run over samples, or over tasks or models of many samples each.
             is_one_each = hidden_rows == 1 or samples.size == 1
-            self._given_is_certain &= samples.is_certain and is_one_each
+            # A constraint on a parameter, as of a Gaussian process, or a generated image.
+            is_data = not isinstance(data, torch.nn.Parameter)
+            self._given_is_certain &= samples.is_certain and is_one_each and is_data
             self._given[key] = self._given.get(key, 0) + samples.size * hidden_rows
 
     def _given_arrays(self, key: Hashable, inputs: object) -> None:
@@ -196,6 +207,16 @@ def _without_transforms(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
             rows *= int(inner.shape[functorch.maybe_get_bdim(tensor)])
         tensor = inner
     return tensor, rows
+
+
+def _indexed(tensor: torch.Tensor) -> Hashable:
+    """Identifies the tensor that this one is an item of, such as `x` for `x[0]`; None if it has as
+    many dimensions as its base.
+    """
+    base = tensor._base
+    if base is None or base.dim() <= tensor.dim():
+        return None
+    return _memory_of(base)
 
 
 def _samples_per_epoch(batches: Any) -> int | None:
