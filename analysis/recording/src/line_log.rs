@@ -9,6 +9,8 @@ mod stacks;
 
 pub use stacks::{MAX_DEPTH, Marker, MarkerId, Markers, StackFrame, StackId, Stacks};
 
+use super::manifest::{Expression, Manifest};
+
 /// The first eight bytes of the file.
 pub const MAGIC: [u8; 8] = *b"RDGLINES";
 /// The version of the format that this crate reads.
@@ -112,12 +114,12 @@ pub enum LineLogError {
 }
 
 impl LineLog {
-    /// Parses `lines.bin`. `threads` are those of the manifest: `(tid, whether it is the main
-    /// thread)`. A thread that the manifest does not list gets the id -1, which no trace has.
+    /// Parses `lines.bin` of a recording. A thread that its manifest does not list gets the id -1,
+    /// which no trace has.
     ///
     /// # Errors
     /// If the header is invalid. A truncated log is not an error.
-    pub fn parse(bytes: &[u8], threads: &[(i64, bool)]) -> Result<LineLog, LineLogError> {
+    pub fn parse(bytes: &[u8], manifest: &Manifest) -> Result<LineLog, LineLogError> {
         let Some((header, records)) = bytes.split_at_checked(HEADER_SIZE) else {
             return Err(LineLogError::Magic);
         };
@@ -132,7 +134,10 @@ impl LineLog {
         if (record_size as usize) < RECORD_SIZE {
             return Err(LineLogError::RecordSize { found: record_size });
         }
-        let mut builder = LineLogBuilder::new(threads);
+        let threads: Vec<(i64, bool)> =
+            manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
+        let mut builder = LineLogBuilder::new(&threads);
+        builder.dropped = manifest.expressions.iter().map(Expression::is_dropped).collect();
         let records = records.chunks_exact(record_size as usize);
         builder.log.cut_short = !records.remainder().is_empty();
         for record in records {
@@ -206,6 +211,9 @@ pub const EXPRESSION: u8 = 10;
 pub struct LineLogBuilder {
     log: LineLog,
     states: Vec<ThreadState>,
+    /// By expression: whether the recorder stopped following it. Its earlier records are ignored,
+    /// because its time would be that of an expression in one iteration and of the line in the next.
+    dropped: Vec<bool>,
 }
 
 /// The state of a thread during the replay.
@@ -227,7 +235,7 @@ impl LineLogBuilder {
             .map(|&(tid, main)| ThreadLines { tid, main, ..ThreadLines::default() })
             .collect();
         let log = LineLog { threads, ..LineLog::default() };
-        LineLogBuilder { log, states: Vec::new() }
+        LineLogBuilder { log, states: Vec::new(), dropped: Vec::new() }
     }
 
     /// Replays one record. Unknown kinds are skipped.
@@ -259,6 +267,7 @@ impl LineLogBuilder {
         match record.kind {
             LINE => state.move_to(stacks, record.a, record.b),
             PUSH => state.push(stacks, record.a, record.b),
+            EXPRESSION if self.dropped.get(record.b as usize) == Some(&true) => {}
             EXPRESSION => state.begin(stacks, record.a, record.b),
             POP => state.pop(stacks, record.a),
             MODULE_ENTER => state.enter(markers, Marker::Module(record.a)),

@@ -43,8 +43,7 @@ pub(crate) fn trace(path: &Path) -> Trace {
 pub(crate) fn recording(folder: &Path) -> Recording {
     let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
     let manifest = Manifest::parse(&manifest).expect("a manifest");
-    let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
-    let lines = LineLog::parse(&gunzip(&folder.join("lines.bin.gz")), &threads);
+    let lines = LineLog::parse(&gunzip(&folder.join("lines.bin.gz")), &manifest);
     Recording {
         trace: trace(&folder.join("trace.json.gz")),
         lines: Some(lines.expect("a line log")),

@@ -159,10 +159,8 @@ fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {
 }
 
 fn read_line_log(folder: &Path, manifest: &Manifest) -> Result<LineLog, RecordingError> {
-    let threads: Vec<(i64, bool)> =
-        manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
     let bytes = read_bounded(folder, LINES, MAX_LINE_LOG_BYTES)?;
-    Ok(LineLog::parse(&bytes, &threads)?)
+    Ok(LineLog::parse(&bytes, manifest)?)
 }
 
 const MANIFEST: &str = "manifest.json";

@@ -78,8 +78,7 @@ fn line(finding: &Finding) -> String {
 
 fn read(folder: &Path) -> Result<Recording, Box<dyn Error>> {
     let manifest = Manifest::parse(&fs::read(folder.join("manifest.json"))?)?;
-    let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
-    let lines = LineLog::parse(&fs::read(folder.join("lines.bin"))?, &threads)?;
+    let lines = LineLog::parse(&fs::read(folder.join("lines.bin"))?, &manifest)?;
     let trace = Trace::read(fs::File::open(folder.join("trace.json"))?, &Options::default())?;
     Ok(Recording { trace, lines: Some(lines), manifest: Some(manifest), ceilings: None })
 }

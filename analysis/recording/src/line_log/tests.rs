@@ -1,5 +1,10 @@
 use super::*;
+use crate::manifest::Thread;
 use proptest::prelude::*;
+
+fn main_thread() -> Manifest {
+    Manifest { threads: vec![Thread { tid: 7, main: true }], ..Manifest::default() }
+}
 
 /// Replays records of thread 0 as `(kind, a, b)`, one per nanosecond.
 fn log(records: &[(u8, u32, u32)]) -> LineLog {
@@ -135,7 +140,7 @@ fn a_file_round_trips() {
     record[8] = PUSH;
     record[12] = 3;
     record[16] = 40;
-    let log = LineLog::parse(&file(&[record]), &[(7, true)]).expect("a log");
+    let log = LineLog::parse(&file(&[record]), &main_thread()).expect("a log");
     assert_eq!((log.events, log.cut_short), (1, false));
     let (stack, _) = log.thread(7).expect("it").at(1_700_000_000_000_000_000);
     let top = log.stacks.top(stack).expect("a frame");
@@ -143,23 +148,45 @@ fn a_file_round_trips() {
 }
 
 #[test]
+fn expressions_that_were_dropped_are_part_of_their_line() {
+    let ranges = [[3, 0, 3, 5], [0; 4]];
+    let expressions = ranges.map(|range| Expression { code: 3, range }).to_vec();
+    let manifest = Manifest { expressions, ..main_thread() };
+    let expression_of = |number: u8| {
+        let (mut push, mut begin) = ([0; RECORD_SIZE], [0; RECORD_SIZE]);
+        (push[8], push[12], push[16]) = (PUSH, 3, 40);
+        (begin[8], begin[12], begin[16]) = (EXPRESSION, 3, number);
+        let log = LineLog::parse(&file(&[push, begin]), &manifest).expect("a log");
+        let (stack, _) = log.thread(7).expect("it").at(0);
+        log.stacks.top(stack).expect("a frame").expression
+    };
+    assert_eq!((expression_of(0), expression_of(1)), (Some(0), None));
+}
+
+#[test]
 fn a_truncated_log_is_read_up_to_its_end() {
     let mut bytes = file(&[[0; RECORD_SIZE], [0; RECORD_SIZE]]);
     bytes.truncate(bytes.len() - 5);
-    let log = LineLog::parse(&bytes, &[(7, true)]).expect("a log");
+    let log = LineLog::parse(&bytes, &main_thread()).expect("a log");
     assert_eq!((log.events, log.cut_short), (1, true));
 }
 
 #[test]
 fn other_files_are_rejected() {
-    assert_eq!(LineLog::parse(b"", &[]).err(), Some(LineLogError::Magic));
-    assert_eq!(LineLog::parse(&[0; 64], &[]).err(), Some(LineLogError::Magic));
+    assert_eq!(LineLog::parse(b"", &Manifest::default()).err(), Some(LineLogError::Magic));
+    assert_eq!(LineLog::parse(&[0; 64], &Manifest::default()).err(), Some(LineLogError::Magic));
     let mut later = file(&[]);
     later[8] = 2;
-    assert_eq!(LineLog::parse(&later, &[]).err(), Some(LineLogError::Version { found: 2 }));
+    assert_eq!(
+        LineLog::parse(&later, &Manifest::default()).err(),
+        Some(LineLogError::Version { found: 2 })
+    );
     let mut small = file(&[]);
     small[12] = 0;
-    assert_eq!(LineLog::parse(&small, &[]).err(), Some(LineLogError::RecordSize { found: 0 }));
+    assert_eq!(
+        LineLog::parse(&small, &Manifest::default()).err(),
+        Some(LineLogError::RecordSize { found: 0 })
+    );
 }
 
 proptest! {
@@ -168,7 +195,7 @@ proptest! {
                             cut in 0usize..24) {
         let mut bytes = file(&records);
         bytes.truncate(bytes.len() - cut.min(bytes.len()));
-        if let Ok(log) = LineLog::parse(&bytes, &[(1, true)]) {
+        if let Ok(log) = LineLog::parse(&bytes, &main_thread()) {
             for thread in &log.threads {
                 prop_assert!(thread.moments.is_sorted_by_key(|moment| moment.time_ns));
             }
