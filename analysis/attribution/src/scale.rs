@@ -29,6 +29,14 @@ const MAX_LINE_EVENT_NS: f64 = 320.0;
 /// which is without the interpreter's part and with warm caches: 0.8 to 1.5 were measured.
 const LINE_EVENT_RATIO: f64 = 1.6;
 
+/// The same on a busy machine, where the program waits for the CPU more often than in the short
+/// time in which the recorder measures.
+const BUSY_LINE_EVENT_RATIO: f64 = 3.0;
+
+/// The maximum ratio by which anything but recording, such as another program, slows down the
+/// profiled iterations. If they took longer, events took longer than usual.
+const MAX_OTHER_SLOWDOWN: f64 = 2.0;
+
 /// The maximum ratio by which a phase may take longer without the profiler, by chance.
 const MAX_SLOWDOWN: f64 = 1.25;
 
@@ -83,10 +91,11 @@ impl Unprofiled<'_> {
         })
     }
 
-    /// Returns the maximum cost of a line event in nanoseconds.
-    fn max_event_ns(&self) -> f64 {
-        let measured = self.line_event_ns.map_or(0.0, |event_ns| event_ns * LINE_EVENT_RATIO);
-        measured.max(MAX_LINE_EVENT_NS)
+    /// Returns the maximum cost of a line event, usually and on a busy machine, in nanoseconds.
+    fn max_event_ns(&self) -> (f64, f64) {
+        let measured = |ratio: f64| self.line_event_ns.map_or(0.0, |event_ns| event_ns * ratio);
+        let usual = measured(LINE_EVENT_RATIO).max(MAX_LINE_EVENT_NS);
+        (usual, measured(BUSY_LINE_EVENT_RATIO).max(usual))
     }
 }
 
@@ -189,12 +198,19 @@ impl Group {
     }
 
     /// Sets the factor of each context, and returns the factor of time without a context.
-    fn settle(&self, costs: &[Cost], max_event_ns: f64, scale: &mut Scale) -> f64 {
+    fn settle(
+        &self,
+        costs: &[Cost],
+        (usual_event_ns, busy_event_ns): (f64, f64),
+        scale: &mut Scale,
+    ) -> f64 {
         let own: Vec<Cost> = self.costs(costs).copied().collect();
-        let overhead_ns = self.profiled_ns(costs) - self.wanted_ns;
+        let profiled_ns = self.profiled_ns(costs);
         let overheads: Vec<Overhead> =
             own.iter().map(|cost| Overhead::of(cost, scale.operator_weight)).collect();
-        let per_event = cost_per_event(&overheads, overhead_ns, max_event_ns);
+        let usual = cost_per_event(&overheads, profiled_ns - self.wanted_ns, usual_event_ns);
+        let least_overhead_ns = profiled_ns - self.wanted_ns * MAX_OTHER_SLOWDOWN;
+        let per_event = cost_per_event(&overheads, least_overhead_ns, busy_event_ns).max(usual);
         let remaining: Vec<f64> = own
             .iter()
             .zip(&overheads)
@@ -365,6 +381,8 @@ mod tests {
             times.map(|(cost, factor)| (cost.time_ns * factor / 1e6).round()).collect()
         };
         assert_eq!(milliseconds(Some(850.0)), [10.0, 20.0]);
+        // On a busy machine an event took longer than where it was measured.
+        assert_eq!(milliseconds(Some(420.0)), [20.0, 10.0]);
         // Without the measured time of an event, the lines keep too much.
         assert_eq!(milliseconds(None), [28.0, 2.0]);
     }
