@@ -34,12 +34,17 @@ pub(super) fn loaded(
     arguments: &Arguments<'_>,
     path: &[Step],
 ) -> Option<PossibleValues> {
-    if !READERS.contains(&name) || !matches!(path.first(), Some(Step::Key(_))) {
+    if !reads(name, path) {
         return None;
     }
     let first = arguments.positional.first().copied()?;
     let file = file_name(tracer, place, first, 0)?;
     Some(in_file(tracer, place, &file, path))
+}
+
+/// Whether a call by this name reads a settings file, of which `path` is a member.
+pub(super) fn reads(name: &str, path: &[Step]) -> bool {
+    READERS.contains(&name) && matches!(path.first(), Some(Step::Key(_)))
 }
 
 /// The name of the file that an expression opens, reads or contains.

@@ -128,6 +128,9 @@ pub(super) fn call(
             })
         });
     }
+    if config_file::reads(name, path) {
+        return tracer.doubt(place, "reads it from a file that its code does not name".to_owned());
+    }
     match path {
         [Step::Batch, ..] => loader(tracer, place, name, owner, &arguments, path),
         // `model, optimizer, loader = accelerator.prepare(model, optimizer, loader)`

@@ -115,6 +115,11 @@ fn missing_files_and_keys() {
         |_| {},
         "not in the project",
     );
+    check_refused_with(
+        &[("train.py", &text.replace("'c.yaml'", "os.environ['CONFIG']"))],
+        |_| {},
+        "reads it from a file that its code does not name",
+    );
 }
 
 #[test]
