@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ridgeline_agent.patches.overlay import Overlay
-from ridgeline_agent.program.sources import Sources, UserCode
+from ridgeline_agent.program.sources import Sources, UserCode, line_checksums
 
 
 def test_cython_of_a_library_is_not_user_code(
@@ -45,3 +45,10 @@ def test_modules_that_import_themselves_on_first_use(
     number = sources.file(str(file))
     assert number is not None
     assert sources.text(number) == b"x = 1\n"
+
+
+def test_text_in_another_encoding_is_read_as_editors_read_it() -> None:
+    text = "# -*- coding: latin-1 -*-\nréseau = 1\n".encode("latin-1")
+    as_shown = text.decode("utf-8", "replace")
+    assert "\ufffd" in as_shown
+    assert line_checksums(text) == line_checksums(as_shown.encode())

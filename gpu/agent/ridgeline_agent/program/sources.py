@@ -260,10 +260,13 @@ class Sources:
 
 
 def line_checksums(text: bytes) -> list[int]:
-    """Returns the crc32 of each stripped line; empty for an unknown (empty) text."""
+    """Returns the crc32 of each stripped line; empty for an unknown (empty) text.
+
+    Text in another encoding is read as UTF-8 with replacement characters, as editors do.
+    """
     if not text:
         return []
-    return [zlib.crc32(line.strip()) for line in _lines(text)]
+    return [zlib.crc32(line.strip()) for line in _lines(text.decode(errors="replace").encode())]
 
 
 def indentations(text: bytes) -> list[int]:
