@@ -65,6 +65,7 @@ use join::Join;
 use lines::{Lines, Sources};
 use memory_kinds::Classifier;
 use modules::Modules;
+use notes::RecordedLine;
 use scale::Scale;
 use step_graph::AttributionResults;
 use steps::Steps;
@@ -296,13 +297,24 @@ fn attribute_with(
         untracked: untracked(without_line, &sums),
         notes: notes::of(recording, eager.is_some(), &sums.launches.replays),
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
-        device: sums.device,
+        device: sums.device.clone(),
         estimate: None,
         since: None,
         metrics: None,
         bottleneck: None,
         side_effects: None,
     };
+    let recorded_lines = sums.by_context(&contexts).filter_map(|(_, context, cost, factor)| {
+        let frame = log.stacks.top(context.line)?;
+        let file = FileId(manifest?.codes.get(frame.code as usize)?.file);
+        Some(RecordedLine {
+            place: (file, frame.line),
+            recorded_ns: cost.typical_ns * sums.scale.per_iteration,
+            own_ns: cost.time_ns * factor,
+        })
+    });
+    let note = notes::of_fast_lines(recorded_lines, &profile);
+    profile.notes.extend(note);
     if let Some(library) = manifest.and_then(|manifest| manifest.library.as_deref()) {
         let note = notes::of_library(library, &profile);
         profile.notes.extend(note);

@@ -1,8 +1,10 @@
 //! Notes for the user about the accuracy of a profile.
 
+use std::collections::BTreeMap;
+
 use super::replays::Replays;
 use ridgeline_base::units;
-use ridgeline_profile::{BUSY_NOTE, BUSY_SHARE, LineCost, Profile};
+use ridgeline_profile::{BUSY_NOTE, BUSY_SHARE, FileId, LineCost, Profile};
 use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::Iterations;
 
@@ -83,6 +85,44 @@ pub(super) fn of_library(library: &str, profile: &Profile) -> Option<String> {
     ))
 }
 
+/// The maximum share of the recorded time of a line that it takes itself if the rest, the time of
+/// recording it, makes the line's time uncertain.
+const MAX_OWN_SHARE: f64 = 0.1;
+
+/// The minimum share of the iteration in uncertain lines for a note.
+const MIN_UNCERTAIN_SHARE: f64 = 0.2;
+
+/// The time of a line in one context.
+pub(super) struct RecordedLine {
+    pub place: (FileId, u32),
+    /// Nanoseconds per profiled iteration.
+    pub recorded_ns: f64,
+    /// Nanoseconds per iteration without the profiler.
+    pub own_ns: f64,
+}
+
+/// Notes lines that take much less time than their recording, such as `i += 1`, if they are a
+/// relevant part of the iteration.
+pub(super) fn of_fast_lines(
+    lines: impl Iterator<Item = RecordedLine>,
+    profile: &Profile,
+) -> Option<String> {
+    let mut uncertain: BTreeMap<(FileId, u32), f64> = BTreeMap::new();
+    for line in lines.filter(|line| line.own_ns < MAX_OWN_SHARE * line.recorded_ns) {
+        *uncertain.entry(line.place).or_default() += line.own_ns;
+    }
+    let share = uncertain.values().sum::<f64>() / profile.iteration.time_ns;
+    let ((file, line), _) = uncertain.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+    let path = &profile.files.get(file.0 as usize)?.path;
+    let what = match uncertain.len() {
+        1 => "takes much less time than recording it, so its",
+        _ => "and similar lines take much less time than recording them, so their",
+    };
+    let percent = units::percent(share);
+    (share >= MIN_UNCERTAIN_SHARE)
+        .then(|| format!("{path}:{line} {what} share of the iteration ({percent}) is uncertain."))
+}
+
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
     let share = iterations.waited_share();
@@ -119,6 +159,29 @@ mod tests {
                 "train.py:7 has 97% of the iteration, because fastai runs the training loop. To \
                 see the lines of fastai, set `packages = [\"fastai\"]` under [user_code] in \
                 ridgeline.toml."
+            )
+        );
+    }
+
+    #[test]
+    fn lines_that_are_faster_than_their_recording_are_noted() {
+        let mut profile = Profile::default();
+        profile.iteration.time_ns = 100.0;
+        profile.files = vec![FileFacts { path: "train.py".to_owned(), ..FileFacts::default() }];
+        let note_of = |lines: &[(u32, f64, f64)]| {
+            let lines = lines.iter().map(|&(line, recorded_ns, own_ns)| RecordedLine {
+                place: (FileId(0), line),
+                recorded_ns,
+                own_ns,
+            });
+            of_fast_lines(lines, &profile)
+        };
+        assert_eq!(note_of(&[(3, 500.0, 60.0), (4, 900.0, 10.0)]), None);
+        assert_eq!(
+            note_of(&[(3, 500.0, 12.0), (4, 400.0, 18.0), (5, 20.0, 70.0)]).as_deref(),
+            Some(
+                "train.py:4 and similar lines take much less time than recording them, so their \
+                share of the iteration (30%) is uncertain."
             )
         );
     }
