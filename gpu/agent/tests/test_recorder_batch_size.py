@@ -77,6 +77,11 @@ def test_time_steps_of_a_sequence_are_one_sample() -> None:
     for step in sequence:
         watch.given("model", ((step,), {}))
     assert watch.json() == {"size": 3, "from": "input", "certain": False}
+    stacked = torch.ones(5, 3, 1, 8, 8)
+    watch = BatchWatch()
+    for images in stacked:
+        watch.given("model", ((images,), {}))
+    assert watch.json() == {"size": 15, "from": "input", "certain": True}
     microbatches = torch.ones(15, 4)
     watch = BatchWatch()
     for start in range(0, 15, 3):

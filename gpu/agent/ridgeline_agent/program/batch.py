@@ -36,7 +36,7 @@ class BatchWatch:
         self._given: dict[Hashable, int] = {}
         self._data_keys: set[Hashable] = set()
         self._seen: set[Hashable] = set()
-        # Tensors whose items were inputs, by call and memory.
+        # Sequences whose time steps were inputs, by call and memory.
         self._sliced: set[Hashable] = set()
         self._loaded_is_certain = self._given_is_certain = True
         self._provided: int | None = None
@@ -107,7 +107,7 @@ class BatchWatch:
         memory = (key, _memory_of(data))
         if memory not in self._seen:
             self._seen.add(memory)
-            sequence = _indexed(data)
+            sequence = _sequence_of(data)
             if sequence is not None:
                 if (key, sequence) in self._sliced:
                     # Or a microbatch of a stacked batch.
@@ -209,12 +209,13 @@ def _without_transforms(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     return tensor, rows
 
 
-def _indexed(tensor: torch.Tensor) -> Hashable:
-    """Identifies the tensor that this one is an item of, such as `x` for `x[0]`; None if it has as
-    many dimensions as its base.
+def _sequence_of(tensor: torch.Tensor) -> Hashable:
+    """Identifies the sequence that a tensor may be a time step of: `x` for `x[0]`, if that has
+    features of samples. Images or numbers of tokens are rather a microbatch of stacked ones.
     """
     base = tensor._base
-    if base is None or base.dim() <= tensor.dim():
+    is_step = tensor.dim() == 2 and tensor.is_floating_point()
+    if not is_step or base is None or base.dim() <= tensor.dim():
         return None
     return _memory_of(base)
 
