@@ -346,7 +346,7 @@ def test_inference_with_unused_optimizer(loop: str) -> None:
             model(x)
     """,
         found_by="module",
-        limits={"seconds": 2},
+        limits={"seconds": 4},
     )
 
 
