@@ -137,7 +137,7 @@ impl LineLog {
         let threads: Vec<(i64, bool)> =
             manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
         let mut builder = LineLogBuilder::new(&threads);
-        builder.dropped = manifest.expressions.iter().map(Expression::is_dropped).collect();
+        builder.unknown = manifest.expressions.iter().map(Expression::is_unknown).collect();
         let records = records.chunks_exact(record_size as usize);
         builder.log.cut_short = !records.remainder().is_empty();
         for record in records {
@@ -211,9 +211,10 @@ pub const EXPRESSION: u8 = 10;
 pub struct LineLogBuilder {
     log: LineLog,
     states: Vec<ThreadState>,
-    /// By expression: whether the recorder stopped following it. Its earlier records are ignored,
-    /// because its time would be that of an expression in one iteration and of the line in the next.
-    dropped: Vec<bool>,
+    /// By expression: whether it is unknown, mostly because the recorder stopped following it. Its
+    /// records are ignored, because its time would be that of an expression in one iteration and of
+    /// the line in the next.
+    unknown: Vec<bool>,
 }
 
 /// The state of a thread during the replay.
@@ -235,7 +236,7 @@ impl LineLogBuilder {
             .map(|&(tid, main)| ThreadLines { tid, main, ..ThreadLines::default() })
             .collect();
         let log = LineLog { threads, ..LineLog::default() };
-        LineLogBuilder { log, states: Vec::new(), dropped: Vec::new() }
+        LineLogBuilder { log, states: Vec::new(), unknown: Vec::new() }
     }
 
     /// Replays one record. Unknown kinds are skipped.
@@ -267,7 +268,7 @@ impl LineLogBuilder {
         match record.kind {
             LINE => state.move_to(stacks, record.a, record.b),
             PUSH => state.push(stacks, record.a, record.b),
-            EXPRESSION if self.dropped.get(record.b as usize) == Some(&true) => {}
+            EXPRESSION if self.unknown.get(record.b as usize) == Some(&true) => {}
             EXPRESSION => state.begin(stacks, record.a, record.b),
             POP => state.pop(stacks, record.a),
             MODULE_ENTER => state.enter(markers, Marker::Module(record.a)),

@@ -249,13 +249,14 @@ pub struct Expression {
     /// Index into [`Manifest::codes`].
     pub code: u32,
     /// First line, column, last line and end column. Lines count from 1, columns are UTF-8 bytes
-    /// after the line's indentation. All are 0 if the recorder stopped following the expression.
+    /// after the line's indentation. All are 0 if the text is unknown, or if the recorder stopped
+    /// following the expression.
     pub range: [u32; 4],
 }
 
 impl Expression {
-    /// Whether the recorder stopped following it.
-    pub(crate) fn is_dropped(&self) -> bool {
+    /// Whether it has no place in the text.
+    pub(crate) fn is_unknown(&self) -> bool {
         self.range == [0; 4]
     }
 }

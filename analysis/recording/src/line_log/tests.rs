@@ -148,7 +148,7 @@ fn a_file_round_trips() {
 }
 
 #[test]
-fn expressions_that_were_dropped_are_part_of_their_line() {
+fn unknown_expressions_are_part_of_their_line() {
     let ranges = [[3, 0, 3, 5], [0; 4]];
     let expressions = ranges.map(|range| Expression { code: 3, range }).to_vec();
     let manifest = Manifest { expressions, ..main_thread() };
