@@ -19,6 +19,7 @@ mod coverage;
 mod device;
 mod exchange;
 mod expressions;
+mod fast_lines;
 #[cfg(test)]
 mod fixture;
 mod gradients;
@@ -212,7 +213,7 @@ fn attribute_with(
     let waits = communication.host_waits();
     let are_whole_periods = steps.are_whole_periods();
     let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits, are_whole_periods);
-    let scale = steps.scale(&costs, &contexts);
+    let scale = steps.scale(recording, &costs, &contexts);
     let device = device::facts(manifest, trace, recording.ceilings.as_ref());
     let sums = Sums { costs, scale, launches, device };
 
@@ -304,7 +305,10 @@ fn attribute_with(
         bottleneck: None,
         side_effects: None,
     };
-    let recorded_lines = sums.by_context(&contexts).filter_map(|(_, context, cost, factor)| {
+    let recorded_lines = sums.by_context(&contexts).filter_map(|(id, context, cost, factor)| {
+        if sums.scale.is_known_together.get(id.0 as usize).copied().unwrap_or(false) {
+            return None;
+        }
         let frame = log.stacks.top(context.line)?;
         let file = FileId(manifest?.codes.get(frame.code as usize)?.file);
         Some(RecordedLine {

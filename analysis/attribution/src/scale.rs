@@ -3,11 +3,14 @@
 //! The unprofiled iterations give the time of an iteration, the profiled ones how a typical one
 //! divides. The difference is recording overhead, and it is not evenly distributed. On a CPU the
 //! backward pass and the optimizer were also timed without the profiler, so the overhead of each of
-//! them, and of the rest of the iteration, is known. First the recorder's own measured time is
+//! them, and of the rest of the iteration, is known; so is that of groups of lines that take less time
+//! than recording them. First the recorder's own measured time is
 //! subtracted. Then each context pays a cost per recorded event, at most its own time, because a
 //! line with many small operators has more overhead. The remaining difference is scaled. Waits for
 //! other ranks vary between iterations about as much as they take, while computing hardly varies:
 //! if there are waits, they absorb most of the difference.
+
+use std::collections::HashSet;
 
 use super::costs::Cost;
 use super::timeline::Piece;
@@ -70,6 +73,17 @@ pub(super) struct Scale {
     pub of_waits: Vec<f64>,
     /// The cost of recording an operator relative to recording a line event.
     pub operator_weight: f64,
+    /// By context: whether its time was measured as part of [`Unprofiled::known_together`].
+    pub is_known_together: Vec<bool>,
+}
+
+/// Contexts that were measured together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct KnownTogether {
+    /// Indices of the contexts.
+    pub contexts: Vec<usize>,
+    /// Their share of an iteration without the profiler.
+    pub share: f64,
 }
 
 /// The measured times of an iteration without the profiler.
@@ -79,6 +93,8 @@ pub(super) struct Unprofiled<'a> {
     pub iteration_ns: f64,
     /// Phases with their share of the iteration; other phases share the remainder.
     pub phases: &'a [(Phase, f64)],
+    /// Contexts outside of these phases, of which no other context is a part.
+    pub known_together: &'a [KnownTogether],
     /// Nanoseconds of the recorder for a line event, if known.
     pub line_event_ns: Option<f64>,
 }
@@ -118,6 +134,7 @@ impl Scale {
             of_host: vec![(0.0, 0.0); costs.len()],
             of_waits: vec![0.0; costs.len()],
             operator_weight: unprofiled.operator_weight(),
+            is_known_together: vec![false; costs.len()],
         };
         let is_known = |phase: &Phase| unprofiled.phases.iter().any(|(known, _)| known == phase);
         let in_phase = |wanted: &dyn Fn(&Phase) -> bool| -> Vec<usize> {
@@ -132,12 +149,23 @@ impl Scale {
         });
         let mut groups: Vec<Group> = known.collect();
         // If a phase takes longer without the profiler, something else was measured.
-        if groups.is_empty() || !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
+        let mut others = others;
+        if !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
             let contexts = (0..costs.len()).collect();
-            groups = vec![Group { contexts, rest_ns, wanted_ns: wanted }];
-        } else {
-            groups.push(others);
+            groups.clear();
+            others = Group { contexts, rest_ns, wanted_ns: wanted };
         }
+        for known in unprofiled.known_together {
+            let Some((part, rest)) = others.without(known, wanted, costs) else { continue };
+            for at in &part.contexts {
+                if let Some(is_known) = scale.is_known_together.get_mut(*at) {
+                    *is_known = true;
+                }
+            }
+            groups.push(part);
+            others = rest;
+        }
+        groups.push(others);
         for group in groups {
             // The last group has the rest.
             scale.rest = group.settle(costs, unprofiled.max_event_ns(), &mut scale) / iterations;
@@ -178,6 +206,30 @@ struct Group {
 impl Group {
     fn costs<'c>(&self, costs: &'c [Cost]) -> impl Iterator<Item = &'c Cost> {
         self.contexts.iter().filter_map(|at| costs.get(*at))
+    }
+
+    /// Returns the contexts that are known together, and the group without them. `None` if they are
+    /// not part of the group, or their time is implausible. `wanted_ns` is the time of everything.
+    fn without(
+        &self,
+        known: &KnownTogether,
+        wanted_ns: f64,
+        costs: &[Cost],
+    ) -> Option<(Group, Group)> {
+        let is_part: HashSet<usize> = known.contexts.iter().copied().collect();
+        let (within, others): (Vec<usize>, Vec<usize>) =
+            self.contexts.iter().partition(|at| is_part.contains(at));
+        if within.is_empty() || within.len() < is_part.len() {
+            return None;
+        }
+        let wanted_ns = known.share * wanted_ns;
+        let part = Group { contexts: within, rest_ns: 0.0, wanted_ns };
+        let rest = Group {
+            contexts: others,
+            rest_ns: self.rest_ns,
+            wanted_ns: self.wanted_ns - wanted_ns,
+        };
+        (part.is_plausible(costs) && rest.is_plausible(costs)).then_some((part, rest))
     }
 
     /// Returns the profiled time of the program itself.
@@ -352,7 +404,7 @@ mod tests {
             phases,
             0.0,
             1,
-            Unprofiled { iteration_ns, phases: known, line_event_ns: None },
+            Unprofiled { iteration_ns, phases: known, known_together: &[], line_event_ns: None },
         );
         let times: Vec<f64> = costs
             .iter()
@@ -372,8 +424,12 @@ mod tests {
         // 400,000 lines of 25 ns, each with an event of 1.2 µs, beside 20 ms of another line.
         let lines = cost(490e6, 0.0, 400e3);
         let costs = [lines, cost(20e6, 0.0, 10.0)];
-        let unprofiled =
-            |line_event_ns| Unprofiled { iteration_ns: 30e6, phases: &[], line_event_ns };
+        let unprofiled = |line_event_ns| Unprofiled {
+            iteration_ns: 30e6,
+            phases: &[],
+            known_together: &[],
+            line_event_ns,
+        };
         let phases = [Phase::Other; 2];
         let milliseconds = |line_event_ns| -> Vec<f64> {
             let scale = Scale::new(&costs, &phases, 0.0, 1, unprofiled(line_event_ns));
@@ -385,6 +441,31 @@ mod tests {
         assert_eq!(milliseconds(Some(420.0)), [20.0, 10.0]);
         // Without the measured time of an event, the lines keep too much.
         assert_eq!(milliseconds(None), [28.0, 2.0]);
+    }
+
+    #[test]
+    fn what_was_measured_together_has_that_time() {
+        let lines = cost(400e6, 0.0, 300e3);
+        let costs = [lines, lines, cost(200e6, 20e3, 10.0)];
+        let scaled = |known: KnownTogether| -> Vec<f64> {
+            let unprofiled = Unprofiled {
+                iteration_ns: 100e6,
+                phases: &[(Phase::Backward, 0.2)],
+                known_together: &[known],
+                line_event_ns: Some(850.0),
+            };
+            let phases = [Phase::Other, Phase::Other, Phase::Forward];
+            let scale = Scale::new(&costs, &phases, 0.0, 1, unprofiled);
+            let times = costs.iter().zip(&scale.contexts);
+            times.map(|(cost, factor)| (cost.time_ns * factor / 1e6).round()).collect()
+        };
+        let measured = KnownTogether { contexts: vec![0, 1], share: 0.1 };
+        assert_eq!(scaled(measured.clone()), [5.0, 5.0, 90.0]);
+        // More than the iteration, or something unknown, is ignored.
+        let unknown = scaled(KnownTogether::default());
+        assert_eq!(scaled(KnownTogether { share: 1.5, ..measured.clone() }), unknown);
+        assert_eq!(scaled(KnownTogether { share: f64::NAN, ..measured }), unknown);
+        assert_eq!(scaled(KnownTogether { contexts: vec![9], share: 0.1 }), unknown);
     }
 
     #[test]
@@ -469,6 +550,7 @@ mod tests {
             iterations in 1usize..5,
             iteration in 0.0..1e10,
             shares in (0.0..0.5, 0.0..0.5),
+            together in 0.0..0.5,
         ) {
             let costs: Vec<Cost> = costs
                 .into_iter()
@@ -483,7 +565,14 @@ mod tests {
                 .map(|at| [Phase::Forward, Phase::Backward, Phase::Optimizer][at % 3])
                 .collect();
             let known = [(Phase::Backward, shares.0), (Phase::Optimizer, shares.1)];
-            let unprofiled = Unprofiled { iteration_ns: iteration, phases: &known, line_event_ns: None };
+            let contexts = (0..costs.len()).filter(|at| at % 6 == 0).collect();
+            let together = [KnownTogether { contexts, share: together }];
+            let unprofiled = Unprofiled {
+                iteration_ns: iteration,
+                phases: &known,
+                known_together: &together,
+                line_event_ns: None,
+            };
             let scale = Scale::new(&costs, &phases, rest, iterations, unprofiled);
             let parts = costs.iter().zip(&scale.contexts).map(|(cost, factor)| cost.time_ns * factor);
             let sum = parts.clone().sum::<f64>() + rest * scale.rest;

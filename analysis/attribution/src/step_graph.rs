@@ -154,7 +154,7 @@ impl<'a> AttributionResults<'a> {
             // On a CPU each context takes its attributed time without the profiler.
             let are_whole_periods = steps.are_whole_periods();
             let costs = Costs::new(join, contexts, pieces, launches, waits, are_whole_periods);
-            let scale = steps.scale(&costs, contexts);
+            let scale = steps.scale(recording, &costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
         add_earlier_work(&mut graph, &earlier);

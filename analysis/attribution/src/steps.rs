@@ -2,6 +2,7 @@
 
 use super::contexts::Contexts;
 use super::costs::Costs;
+use super::fast_lines;
 use super::metrics::trace_steps::{TraceStep, TraceSteps, in_order};
 use super::scale::{Scale, Unprofiled};
 use super::slow_iterations;
@@ -129,12 +130,23 @@ impl Steps {
 
     /// Computes the factors from costs of the profiled iterations to one iteration without the
     /// profiler.
-    pub(crate) fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
+    pub(crate) fn scale(
+        &self,
+        recording: &Recording,
+        costs: &Costs,
+        contexts: &Contexts<'_>,
+    ) -> Scale {
         let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
         let rest_ns = costs.leaked_ns + costs.unexplained_ns;
+        let mut known_together = Vec::new();
+        // They were measured in typical iterations.
+        if self.slow.is_none() {
+            known_together = fast_lines::known_together(recording, contexts, &self.phases);
+        }
         let unprofiled = Unprofiled {
             iteration_ns: self.iteration_ns(),
             phases: &self.phases,
+            known_together: &known_together,
             line_event_ns: self.line_event_ns,
         };
         Scale::new(&costs.contexts, &phases, rest_ns, self.windows.len(), unprofiled)

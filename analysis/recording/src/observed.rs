@@ -38,6 +38,10 @@ pub struct Observed {
     /// used the CPU, or page faults.
     #[serde(deserialize_with = "or_default")]
     pub line_times_disturbed: bool,
+    /// Lines that take less time than recording them, in groups whose time was measured without
+    /// recording each execution.
+    #[serde(deserialize_with = "or_default")]
+    pub fast_lines: Vec<FastLines>,
     /// The state of the GPU during the timed iterations.
     pub gpu: Option<GpuState>,
     /// Data-parallel training on this rank.
@@ -150,6 +154,17 @@ pub struct LineTimes {
     /// iteration.
     #[serde(deserialize_with = "or_default")]
     pub ns: Vec<u64>,
+}
+
+/// Lines whose time is known together.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct FastLines {
+    #[serde(deserialize_with = "or_default")]
+    pub at: Vec<Location>,
+    /// Their share of an iteration, 0 to 1, without time in functions called from them that reach
+    /// other user lines.
+    pub share: f64,
 }
 
 /// NVML's data during the timed iterations.
@@ -268,7 +283,8 @@ mod tests {
                     {"name": "torch.profiler", "at": {"file": 0, "line": 40}}],
                 "switched_off": [{"name": "cProfile", "with_ns": [30, 31], "without_ns": [20]}],
                 "line_times": [{"at": {"file": 0, "line": 40}, "ns": [100, 900]}],
-                "line_times_disturbed": true}"#,
+                "line_times_disturbed": true,
+                "fast_lines": [{"at": [{"file": 0, "line": 40}], "share": 0.25}]}"#,
         );
         let evaluation = Evaluation {
             at: AT,
@@ -288,6 +304,7 @@ mod tests {
         assert_eq!(observed.switched_off, [off]);
         assert_eq!(observed.line_times, [LineTimes { at: AT, ns: vec![100, 900] }]);
         assert!(observed.line_times_disturbed);
+        assert_eq!(observed.fast_lines, [FastLines { at: vec![AT], share: 0.25 }]);
     }
 
     #[test]
@@ -331,6 +348,7 @@ mod tests {
         check_error(r#"{"profilers": [{"name": 3}]}"#, ".profilers[0].name");
         check_error(r#"{"switched_off": [{"with_ns": [-1]}]}"#, ".switched_off[0].with_ns[0]");
         check_error(r#"{"line_times": [{"ns": [1, -1]}]}"#, ".line_times[0].ns[1]");
+        check_error(r#"{"fast_lines": [{"share": "all"}]}"#, ".fast_lines[0].share");
         check_error(r#"{"gpu": {"clock_mhz": [1e99]}}"#, ".gpu.clock_mhz[0]");
         check_error(r#"{"distributed": {"models": 3}}"#, ".distributed.models");
         let deep = "[".repeat(20_000);

@@ -18,6 +18,7 @@ def test_training_loop_without_observations() -> None:
         "switched_off": [],
         "line_times": [],
         "line_times_disturbed": False,
+        "fast_lines": [],
         "gpu": None,
         "distributed": None,
     }

@@ -1,6 +1,7 @@
 //! Scaling of profiled iterations, and slow iterations.
 
 use super::*;
+use ridgeline_recording::observed::FastLines;
 
 #[test]
 fn a_profiled_iteration_is_scaled_to_an_unprofiled_one() {
@@ -121,4 +122,36 @@ fn invalid_slow_iterations_are_harmless() {
         assert!(profile.iteration.time_ns > 0.0);
         assert_conserved(&profile);
     }
+}
+
+#[test]
+fn fast_lines_have_the_time_that_they_took_without_being_recorded() {
+    // Lines 2 and 3 are a loop of 400 executions with events of 10 ns. Line 4 runs once.
+    let mut records = vec![(0, PUSH, 0, 1)];
+    for at in 0..200 {
+        records.extend([(1_000 + 20 * at, LINE, 0, 2), (1_010 + 20 * at, LINE, 0, 3)]);
+    }
+    records.push((5_000, LINE, 0, 4));
+    let mut recording = recording(TraceBuilder::new(), &records, 10_000);
+    let of_lines = |recording: &Recording, lines: [u32; 2]| -> f64 {
+        let profile = attribute(recording).expect("a profile");
+        assert_conserved(&profile);
+        let costs = profile.lines.iter().flatten().filter(|cost| lines.contains(&cost.line));
+        costs.map(|cost| cost.self_time.total()).sum()
+    };
+    let manifest = recording.manifest.as_mut().expect("a manifest");
+    manifest.iterations.timed_ns = vec![8_000];
+    let at = [2, 3].map(|line| Location { file: 0, line }).to_vec();
+    manifest.observed.fast_lines = vec![FastLines { at, share: 0.25 }];
+    assert_eq!(of_lines(&recording, [2, 3]).round(), 2_000.0);
+    assert_eq!(of_lines(&recording, [1, 4]).round(), 6_000.0);
+    let manifest = recording.manifest.as_mut().expect("a manifest");
+    manifest.observed.fast_lines.clear();
+    let without = of_lines(&recording, [2, 3]);
+    assert_ne!(without.round(), 2_000.0);
+    // An impossible share is ignored.
+    let at = [2, 9].map(|line| Location { file: 0, line }).to_vec();
+    let manifest = recording.manifest.as_mut().expect("a manifest");
+    manifest.observed.fast_lines = vec![FastLines { at, share: 2.0 }];
+    assert_eq!(of_lines(&recording, [2, 3]), without);
 }

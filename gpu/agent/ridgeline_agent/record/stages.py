@@ -390,6 +390,7 @@ class Stages:
             self._timed.phase_times,
             self._profiled.times_with_memory,
             self._profiled.again,
+            self._profiled.log,
             self._all_ranks,
             self._tracker.notes.tolerating,
             self._give_up if self._may_give_up else None,

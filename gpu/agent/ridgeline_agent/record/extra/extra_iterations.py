@@ -15,7 +15,9 @@ from ...iterations.finder import IterationFinder
 from ...iterations.rhythm import Round
 from ...program.sources import Sources
 from ...protocol.spec import RunSpec
+from ..line_clock import EventLog
 from ..observed.collector import Observed
+from ..observed.fast_lines import FastLines, fast_lines
 from ..observed.line_times import LineTimes, iterations_to_time, seconds_left
 from ..pass_length import PassLength
 from ..phase_times import PhaseTimes
@@ -51,6 +53,7 @@ class ExtraIterations:
         profiled_ns: Returns the times of the profiled iterations whose memory was observed.
         profile_again: Profiles this number of iterations, after waiting for some, to replace those
             that were profiled.
+        profiled_log: The line log of the profiled iterations.
         all_ranks: Waits for all ranks and returns the sum of their numbers.
         tolerating: Calls something optional.
         give_up: Called in another thread when an iteration takes too long; None if the program is
@@ -68,6 +71,7 @@ class ExtraIterations:
         phase_times: PhaseTimes,
         profiled_ns: Callable[[], Sequence[int]],
         profile_again: Callable[[int, int], _Purpose],
+        profiled_log: EventLog,
         all_ranks: Callable[[str, int], int],
         tolerating: Callable[..., Any],
         give_up: Callable[[], None] | None,
@@ -81,6 +85,7 @@ class ExtraIterations:
         self._finder = finder
         self._profiled_ns = profiled_ns
         self._profile_again = profile_again
+        self._profiled_log = profiled_log
         self._all_ranks = all_ranks
         self._tolerating = tolerating
         self._give_up = give_up
@@ -95,6 +100,7 @@ class ExtraIterations:
                 self._profile_typical,
                 self._take_turns,
                 self._time_lines,
+                self._time_fast_lines,
             )
         )
 
@@ -229,6 +235,23 @@ class ExtraIterations:
         lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
         self._tolerating("the times of lines", lines.start)
         self._observed.line_times = lines
+        return lines
+
+    def _time_fast_lines(self) -> _Purpose | None:
+        if not _may_add(self._spec):
+            return None
+        lines: FastLines | None = self._tolerating(
+            "the time of fast lines",
+            fast_lines,
+            self._profiled_log,
+            self._sources,
+            self.timer.wall_ns(),
+            self._seconds_left(),
+            self._spec.limits.line_events,
+        )
+        if lines is not None:
+            self._tolerating("the time of fast lines", lines.start)
+            self._observed.fast_lines = lines
         return lines
 
     def _iterations_to_time(self) -> int:

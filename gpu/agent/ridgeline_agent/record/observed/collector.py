@@ -21,6 +21,7 @@ from ..patches.compiled import CompiledRegions
 from ..patches.own_profilers import OwnProfilers
 from ..switched_off import Switch, Turns, anomaly_detection
 from .evaluations import Evaluations
+from .fast_lines import FastLines
 from .gpu_state import GpuState
 from .graph_marks import BackwardPasses
 from .line_times import LineTimes
@@ -50,6 +51,7 @@ class Observed:
         self.may_switch = True
         self.turns: Turns | None = None
         self.line_times: LineTimes | None = None
+        self.fast_lines: FastLines | None = None
         self._compiled_first: frozenset[str] = frozenset()
         # Whether modules are being inspected.
         self.is_inspecting = False
@@ -150,7 +152,7 @@ class Observed:
     def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:
         """Returns `observed` for the manifest."""
         tolerating, lines, gpu = self._tolerating, self.line_times, self._gpu
-        turns = self.turns
+        turns, fast = self.turns, self.fast_lines
         return {
             "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
             "recompilations": tolerating(
@@ -172,6 +174,9 @@ class Observed:
             if lines is None
             else tolerating("the times of lines", lines.json) or [],
             "line_times_disturbed": lines is not None and lines.is_disturbed,
+            "fast_lines": []
+            if fast is None
+            else tolerating("the time of fast lines", fast.json) or [],
             "gpu": None if gpu is None else tolerating("the GPU's state", gpu.json),
             "distributed": tolerating("the ranks", self._replicas.json, table),
         }
