@@ -126,8 +126,8 @@ pub(crate) struct SourceValidation<'a> {
     pub call: Node<'a>,
 }
 
-/// Validation in the source text: functions that call a model themselves and loops outside of them,
-/// each with its first such call. Only includes functions that the program calls, and nothing that
+/// Validation in the source text: functions that call a model themselves, and outside of them loops
+/// and statements after `.eval()`, each with its first such call. Only includes functions that the program calls, and nothing that
 /// runs a backward pass or that a loss may come from.
 fn source_validations<'a>(program: &Program<'a>) -> Vec<SourceValidation<'a>> {
     let models = Models::of(program);
@@ -147,7 +147,8 @@ fn source_validations<'a>(program: &Program<'a>) -> Vec<SourceValidation<'a>> {
                 && iterates_over_validation(program, module, *one)
                 && !trains(program, module, *one)
         });
-        for (function, node) in bodies.chain(loops) {
+        let switched = switched_to_evaluation(program, module, &models);
+        for (function, node) in bodies.chain(loops).chain(switched) {
             let scope = (module, function);
             let name = function.and_then(|at| text.functions.lookup(at)).map(|one| &one.name);
             let is_called = name.is_none_or(|name| !callers(program, name).is_empty());
@@ -172,6 +173,48 @@ fn source_validations<'a>(program: &Program<'a>) -> Vec<SourceValidation<'a>> {
         found.retain(|one| {
             losses.as_ref().is_some_and(|losses| !feeds_a_loss(program, losses, one))
         });
+    }
+    found
+}
+
+/// Returns the statements between `model.eval()` and the next `model.train()` of a block that call
+/// this model, each with its function. Only in code that trains it again and again: code that runs
+/// once after the training has enough memory.
+fn switched_to_evaluation<'a>(
+    program: &Program<'a>,
+    module: usize,
+    models: &Models,
+) -> Vec<(Option<usize>, Node<'a>)> {
+    let text = program.module(module);
+    let switch = |call: &Call, to: &str| {
+        let (object, name) = call.callee.rsplit_once('.')?;
+        (name == to).then(|| object.to_owned())
+    };
+    let trained: HashSet<String> =
+        text.calls.iter().filter_map(|call| switch(call, "train")).collect();
+    let mut found = Vec::new();
+    for call in &text.calls {
+        let Some(model) = switch(call, "eval").filter(|model| trained.contains(model)) else {
+            continue;
+        };
+        let Some(node) = text.node(&call.span).filter(|_| models.is_one(&model)) else { continue };
+        let is_call_of = |one: &Node<'_>, name: &str| {
+            calls_in(*one).into_iter().any(|call| callee(text, call) == name)
+        };
+        let function = call.function.and_then(|at| text.functions.lookup(at));
+        let body = function.and_then(|function| text.node(&function.body));
+        let mut around = loops_around(node).into_iter().chain(body);
+        let is_validation = function.is_some_and(|one| is_validation_name(&one.name));
+        if is_validation || !around.any(|one| trains(program, module, one)) {
+            continue;
+        }
+        let next = statement_of(node).and_then(|one| one.next_named_sibling());
+        let statements = std::iter::successors(next, |one| one.next_named_sibling());
+        let until = format!("{model}.train");
+        let statements = statements.take_while(|one| !is_call_of(one, &until));
+        let validations =
+            statements.filter(|one| is_call_of(one, &model) && !trains(program, module, *one));
+        found.extend(validations.map(|one| (call.function, one)));
     }
     found
 }

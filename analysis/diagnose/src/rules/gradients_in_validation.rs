@@ -275,6 +275,36 @@ for x, y in testloader:
     }
 
     #[test]
+    fn statements_in_evaluation_mode_without_no_grad() {
+        let text = "\
+import torch
+model = torch.nn.Linear(2, 2)
+for epoch in range(9):
+    model.train()
+    for x, y in loader:
+        criterion(model(x), y).backward()
+    model.eval()
+    accuracy = (model(graph.x).argmax(1) == graph.y).float().mean()
+    model.train()
+    model(graph.x)
+";
+        check(text, &[8]);
+        let with = |old: &str, new: &str| check(&text.replace(old, new), &[]);
+        with("    model.eval()\n", "");
+        with("    accuracy = (", "    with torch.no_grad():\n      accuracy = (");
+        // Another model, as in the step of a discriminator.
+        with("    model.eval()\n", "    teacher.eval()\n");
+        // After the training, memory does not matter.
+        with("    model.eval()\n    acc", "model.eval()\nacc");
+        // It contributes to a loss.
+        with(".float().mean()\n", ".float().mean()\n    accuracy.backward()\n");
+        // In a function that trains.
+        let step = "def train(x):\n  for epoch in range(9):\n    model.train()\n    loss = \
+                    criterion(model(x))\n    loss.backward()\n    model.eval()\n    model(x)\ntrain(x)\n";
+        check(&format!("import torch\nmodel = torch.nn.Linear(2, 2)\n{step}"), &[9]);
+    }
+
+    #[test]
     fn inputs_of_a_loss_are_not_validation() {
         // The loss itself, and the evaluation of actions by a policy.
         let text = "\
