@@ -35,7 +35,7 @@ _MAX_RATIO = 4
 # The number of lines of a function that is not recorded, if all of them are that fast.
 _LINES_PER_CALL = 4
 _ITERATIONS = 3
-# Reading more records would take a second.
+# Reading a million records takes two seconds.
 _MAX_RECORDS = 1_000_000
 
 
