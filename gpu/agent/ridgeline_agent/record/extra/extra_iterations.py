@@ -238,7 +238,8 @@ class ExtraIterations:
         return lines
 
     def _time_fast_lines(self) -> _Purpose | None:
-        if not _may_add(self._spec):
+        # A few iterations do not show their share of occasionally slow ones.
+        if not _may_add(self._spec) or self.timer.rhythm().slow:
             return None
         lines: FastLines | None = self._tolerating(
             "the time of fast lines",
