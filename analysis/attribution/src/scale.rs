@@ -3,12 +3,12 @@
 //! The unprofiled iterations give the time of an iteration, the profiled ones how a typical one
 //! divides. The difference is recording overhead, and it is not evenly distributed. On a CPU the
 //! backward pass and the optimizer were also timed without the profiler, so the overhead of each of
-//! them, and of the rest of the iteration, is known; so is that of groups of lines that take less time
-//! than recording them. First the recorder's own measured time is
-//! subtracted. Then each context pays a cost per recorded event, at most its own time, because a
-//! line with many small operators has more overhead. The remaining difference is scaled. Waits for
-//! other ranks vary between iterations about as much as they take, while computing hardly varies:
-//! if there are waits, they absorb most of the difference.
+//! them, and of the rest of the iteration, is known; so is that of groups of lines that take less
+//! time than recording them. First the recorder's own measured time is subtracted. Then each context
+//! pays a cost per recorded event, at most its own time, because a line with many small operators
+//! has more overhead. The remaining difference is scaled. Waits for other ranks vary between
+//! iterations about as much as they take, while computing hardly varies: if there are waits, they
+//! absorb most of the difference.
 
 use std::collections::HashSet;
 
@@ -93,7 +93,7 @@ pub(super) struct Unprofiled<'a> {
     pub iteration_ns: f64,
     /// Phases with their share of the iteration; other phases share the remainder.
     pub phases: &'a [(Phase, f64)],
-    /// Contexts outside of these phases, of which no other context is a part.
+    /// Further contexts whose time is known. They are outside of these phases.
     pub known_together: &'a [KnownTogether],
     /// Nanoseconds of the recorder for a line event, if known.
     pub line_event_ns: Option<f64>,
@@ -142,14 +142,13 @@ impl Scale {
         };
         let share: f64 = unprofiled.phases.iter().map(|(_, share)| share).sum();
         let others = in_phase(&|phase| !is_known(phase));
-        let others = Group { contexts: others, rest_ns, wanted_ns: (1.0 - share) * wanted };
+        let mut others = Group { contexts: others, rest_ns, wanted_ns: (1.0 - share) * wanted };
         let known = unprofiled.phases.iter().map(|(phase, share)| {
             let contexts = in_phase(&|other| other == phase);
             Group { contexts, rest_ns: 0.0, wanted_ns: share * wanted }
         });
         let mut groups: Vec<Group> = known.collect();
         // If a phase takes longer without the profiler, something else was measured.
-        let mut others = others;
         if !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
             let contexts = (0..costs.len()).collect();
             groups.clear();

@@ -35,6 +35,7 @@ _MAX_RATIO = 4
 # The number of lines of a function that is not recorded, if all of them are that fast.
 _LINES_PER_CALL = 4
 _ITERATIONS = 3
+_MAX_GROUPS = 64
 # Reading a million records takes two seconds.
 _MAX_RECORDS = 1_000_000
 
@@ -94,12 +95,10 @@ class FastLines:
                 by_line[files[code], line] += took
             for share, group in zip(shares, self._groups):
                 share.append(sum(by_line[line] for line in group) / max(1, end - begin))
+        found = sorted(zip(map(statistics.median, shares), map(sorted, self._groups)), reverse=True)
         return [
-            {
-                "at": [{"file": file, "line": line} for file, line in sorted(group)],
-                "share": statistics.median(share),
-            }
-            for group, share in zip(self._groups, shares)
+            {"at": [{"file": file, "line": line} for file, line in group], "share": share}
+            for share, group in found[:_MAX_GROUPS]
         ]
 
 
