@@ -113,6 +113,15 @@ def test_missing_environment_variable() -> None:
     assert raised == {"path": "os.py", "name": "__getitem__"}
 
 
+def test_package_of_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "other/lib/site-packages"
+    packages.mkdir(parents=True)
+    (packages / "leaves.py").write_text("def leave():\n    raise SystemExit(2)\n")
+    monkeypatch.syspath_prepend(str(packages))
+    raised = failure_of("import leaves\nleaves.leave()\n")["facts"]["raised_in"]
+    assert raised == {"path": "leaves.py", "name": "leave"}
+
+
 def test_colored_message() -> None:
     failure = failure_of("raise ValueError('\\x1b[1mbold\\x1b[0m and plain')\n")
     assert failure["message"] == "bold and plain"

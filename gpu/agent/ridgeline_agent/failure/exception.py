@@ -244,5 +244,8 @@ def _path_prefixes(root: str) -> list[str]:
     folders.update(path for path in sysconfig.get_paths().values() if path)
     if user_site := site.getusersitepackages():
         folders.add(user_site)
+    # Of another environment, which this one adds to the path.
+    packages = ("site-packages", "dist-packages")
+    folders.update(path for path in list(sys.path) if path.rstrip("/\\").endswith(packages))
     prefixes = [folder.rstrip("/\\") + os.sep for folder in folders if len(folder) > 3]
     return sorted(prefixes, key=len, reverse=True)

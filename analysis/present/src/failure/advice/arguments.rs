@@ -191,13 +191,17 @@ fn boxed_error(output: &[String]) -> Option<String> {
     Some(next.map_or_else(|| line.to_owned(), |next| format!("{line} {}", next.trim())))
 }
 
-/// The first option named in the message.
+/// The first option or argument named in the message.
 fn first_option(error: &str) -> Option<&str> {
     let word = error
         .split([' ', ',', '\'', '"', '/', '='])
         .find(|word| word.starts_with('-') && word.len() > 1);
     word.map(|word| word.trim_end_matches([':', '.', ';'])).or_else(|| {
-        let (_, names) = error.split_once("are required: ")?;
-        names.split(',').next().map(str::trim).filter(|it| !it.is_empty() && !it.contains(' '))
+        // By position, as argparse and click name them.
+        let name = match error.split_once("Missing argument '") {
+            Some((_, name)) => name.split('\'').next(),
+            None => error.split_once("are required: ")?.1.split(',').next(),
+        };
+        name.map(str::trim).filter(|it| !it.is_empty() && !it.contains(' '))
     })
 }

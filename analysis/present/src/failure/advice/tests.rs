@@ -763,6 +763,8 @@ fn parsers() {
         "missing-argument",
     );
     exit("click/core.py", 2, &["Error", "Missing option '--lr'."], "missing-argument");
+    let text = exit("click/core.py", 2, &["Error: Missing argument 'DATA'."], "missing-argument");
+    assert!(text.contains("-- DATA …"), "{text}");
     let text = exit(
         "tyro/_cli.py",
         2,
