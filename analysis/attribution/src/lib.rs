@@ -306,7 +306,10 @@ fn attribute_with(
         side_effects: None,
     };
     let recorded_lines = sums.by_context(&contexts).filter_map(|(id, context, cost, factor)| {
-        if sums.scale.is_known_together.get(id.0 as usize).copied().unwrap_or(false) {
+        let is_known = sums.scale.is_known_together.get(id.0 as usize).copied().unwrap_or(false);
+        // Something else than events took longer, such as compiled code.
+        let is_slow = cost.typical_ns > cost.line_events * MAX_NS_OF_FAST_LINE;
+        if is_known || is_slow {
             return None;
         }
         let frame = log.stacks.top(context.line)?;
@@ -385,6 +388,10 @@ fn explain(profile: &mut Profile, recorded: &Recorded, busy_share: Option<f64>) 
     profile.bottleneck = found.map(Arc::new);
     profile.metrics = Some(Arc::new(metrics));
 }
+
+/// The maximum recorded time per line event, in nanoseconds, of a line that takes less time than
+/// recording it.
+const MAX_NS_OF_FAST_LINE: f64 = 5_000.0;
 
 /// The totals of the iterations, before they are attributed to lines.
 struct Sums {
