@@ -222,17 +222,20 @@ impl<'a> Contexts<'a> {
     }
 
     fn phase_outside_nodes(&self, operator: Option<u32>, place: Place) -> Phase {
-        if let Some(phase) = self.phase_of_marker(place.marker) {
-            return phase;
+        let builds_the_loss = operator
+            .is_some_and(|operator| self.builds_the_loss.get(operator as usize) == Some(&true));
+        match self.phase_of_marker(place.marker) {
+            // In the closure of `optimizer.step(closure)`.
+            Some(Phase::Optimizer) if builds_the_loss => return Phase::Forward,
+            Some(phase) => return phase,
+            None => {}
         }
         if self.fetches.get(place.stack.0 as usize).copied().unwrap_or(false) {
             return Phase::Data;
         }
-        let Some(operator) = operator else { return Phase::Other };
         // A loss outside of every module is still part of the forward pass.
-        let forward = self.forward_unless_marked
-            || self.builds_the_loss.get(operator as usize).copied().unwrap_or(false);
-        if forward { Phase::Forward } else { Phase::Other }
+        let is_forward = operator.is_some() && (self.forward_unless_marked || builds_the_loss);
+        if is_forward { Phase::Forward } else { Phase::Other }
     }
 
     fn intern(&mut self, context: Context) -> ContextId {

@@ -6,7 +6,7 @@ use super::replays::Replays;
 use ridgeline_base::units;
 use ridgeline_profile::{BUSY_NOTE, BUSY_SHARE, FileId, LineCost, Profile};
 use ridgeline_recording::Recording;
-use ridgeline_recording::manifest::Iterations;
+use ridgeline_recording::manifest::{Iterations, Manifest};
 
 /// Returns notes on a recording. `split` is whether an eager pass divided compiled functions.
 pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
@@ -19,6 +19,7 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
             );
         }
         notes.extend(waiting(&manifest.iterations));
+        notes.extend(several_backward_passes(manifest));
         if let Some(log) = manifest.line_log.filter(|log| log.dropped > 0) {
             notes.push(format!(
                 "The line log was full: {} events are missing, and their time is counted on the \
@@ -123,6 +124,34 @@ pub(super) fn of_fast_lines(
         .then(|| format!("{path}:{line} {what} share of the iteration ({percent}) is uncertain."))
 }
 
+/// The minimum number of backward passes per iteration for a note, if they are not over a batch of
+/// the loader each: a step may have several losses.
+const MIN_BACKWARD_PASSES: f64 = 5.0;
+
+/// What an iteration is, if it has several backward passes: over the batches of gradient
+/// accumulation, or in the closure of an optimizer such as L-BFGS.
+fn several_backward_passes(manifest: &Manifest) -> Option<String> {
+    let iterations = &manifest.iterations;
+    let is_step = iterations.found_by.as_deref() == Some("optimizer")
+        && iterations.steps_per_iteration == Some(1);
+    let count = |signal: &str| iterations.signals.get(signal).map(|count| *count as f64);
+    let per_step = count("backward")? / count("optimizer").filter(|_| is_step)?;
+    let passes = per_step.round();
+    // The program may have ended within an iteration.
+    if passes < 2.0 || (per_step - passes).abs() > 0.05 * passes {
+        return None;
+    }
+    let step = format!("An iteration is one optimizer step with {passes} backward passes");
+    if let [loader] = manifest.loaders.as_slice() {
+        let fetched = loader.fetch_ns.len() as f64 / iterations.timed_ns.len().max(1) as f64;
+        let size = loader.batch_size.filter(|_| fetched.round() == passes);
+        if let Some(size) = size {
+            return Some(format!("{step}, over {passes} batches of {size}."));
+        }
+    }
+    (passes >= MIN_BACKWARD_PASSES).then(|| format!("{step}."))
+}
+
 /// Whether other programs slowed down the timed iterations.
 fn waiting(iterations: &Iterations) -> Option<String> {
     let share = iterations.waited_share();
@@ -139,6 +168,7 @@ fn waiting(iterations: &Iterations) -> Option<String> {
 mod tests {
     use super::*;
     use ridgeline_profile::{FileFacts, PhaseTimes};
+    use ridgeline_recording::manifest::Loader;
 
     #[test]
     fn a_library_that_runs_the_loop_is_noted() {
@@ -184,6 +214,39 @@ mod tests {
                 share of the iteration (30%) is uncertain."
             )
         );
+    }
+
+    #[test]
+    fn an_iteration_with_several_backward_passes_is_described() {
+        let note = |backward: u64, batches: usize| {
+            let signals = [("backward", backward), ("optimizer", 7)];
+            several_backward_passes(&Manifest {
+                iterations: Iterations {
+                    found_by: Some("optimizer".to_owned()),
+                    steps_per_iteration: Some(1),
+                    signals: signals.map(|(name, count)| (name.to_owned(), count)).into(),
+                    timed_ns: vec![100; 3],
+                    ..Iterations::default()
+                },
+                loaders: vec![Loader {
+                    batch_size: Some(8),
+                    fetch_ns: vec![10; 3 * batches],
+                    ..Loader::default()
+                }],
+                ..Manifest::default()
+            })
+        };
+        assert_eq!(
+            note(28, 4).as_deref(),
+            Some("An iteration is one optimizer step with 4 backward passes, over 4 batches of 8.")
+        );
+        let closure = Some("An iteration is one optimizer step with 20 backward passes.");
+        assert_eq!(note(140, 1).as_deref(), closure);
+        // Two losses of one batch, and the program's end within an iteration.
+        assert_eq!(note(14, 1), None);
+        assert_eq!(note(7, 1), None);
+        assert!(note(29, 4).is_some());
+        assert_eq!(note(32, 4), None);
     }
 
     #[test]

@@ -120,6 +120,31 @@ fn a_forward_pass_within_the_optimizers_step_is_forward() {
 }
 
 #[test]
+fn a_loss_without_modules_within_the_optimizers_step_is_forward() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::mse_loss", 20, 20).sequence(1);
+    trace.op("aten::add_", 45, 5);
+    trace.node("MseLossBackward0", 60, 20).sequence(1).forward_thread(1);
+    let records: Records<'_> = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 33),
+        (5, PHASE_ENTER, 3, 0),
+        (10, PUSH, 2, 40),
+        (10, LINE, 2, 41),
+        (50, LINE, 2, 42),
+        (50, PHASE_ENTER, 2, 0),
+        (90, PHASE_EXIT, 2, 0),
+        (90, POP, 2, 0),
+        (95, PHASE_EXIT, 3, 0),
+    ];
+    check(trace, records, 100, expect![[r#"
+        33: optimizer 10 other 10 | total forward 20 backward 40 optimizer 30 other 10
+        41: forward 20 backward 20 optimizer 20 | total forward 20 backward 20 optimizer 20
+        42: backward 20 | total backward 40
+    "#]]);
+}
+
+#[test]
 fn transforms_that_are_modules_belong_to_loading() {
     let records: Records<'_> = &[
         (0, PUSH, 0, 1),
