@@ -20,9 +20,10 @@ pub(super) fn limit_cost(finding: Finding, profile: &Profile) -> Finding {
 /// The time of all lines that belong to it, in nanoseconds. Returns `None` if none of them ran in
 /// the iteration, such as the line that creates a loader.
 fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
-    // The first is about iterations that may not have been profiled, the second about every line that
-    // gets the tokens.
-    if matches!(finding.rule, "iteration-varies" | "padding-waste") {
+    // Iterations that may not have been profiled, every line that gets the tokens, and the lines of a
+    // loop: the finding is at its `for`, which takes almost no time.
+    let is_elsewhere = ["iteration-varies", "padding-waste", "python-loop", "tiny-kernels"];
+    if is_elsewhere.contains(&finding.rule) {
         return None;
     }
     let mut places: Vec<&SourceLine> = std::iter::once(&finding.at)
@@ -99,5 +100,6 @@ mod tests {
         check("loader-no-workers", 1, &[], 34.8, 28.0);
         check("iteration-varies", 5, &[], 9.0, 9.0);
         check("padding-waste", 5, &[], 9.0, 9.0);
+        check("python-loop", 5, &[], 9.0, 9.0);
     }
 }

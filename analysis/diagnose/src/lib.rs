@@ -10,6 +10,7 @@ mod cost_limit;
 pub mod current_text;
 pub(crate) mod data_loaders;
 mod dataset;
+mod element_loops;
 pub(crate) mod evidence;
 pub mod finding;
 #[cfg(test)]

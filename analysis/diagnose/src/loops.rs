@@ -7,6 +7,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::branches;
+use super::element_loops::reads_elements;
 use super::parameter_loops::{iterates_over_parameters, updates_each_parameter};
 use ridgeline_optimize::rewrite::fixes::layers::layer;
 use ridgeline_optimize::rewrite::program::Program;
@@ -29,6 +30,8 @@ pub(crate) enum LoopKind {
     Cell,
     /// Each iteration changes one parameter.
     Parameters,
+    /// Each iteration reads elements of tensors with `.item()`.
+    Elements,
 }
 
 /// A `for` loop or a comprehension of one of these kinds.
@@ -41,7 +44,7 @@ pub(crate) struct Loop<'a> {
 }
 
 /// A loop that contains one of these is not analyzed.
-const UNSUPPORTED: [&str; 10] = [
+pub(super) const UNSUPPORTED: [&str; 10] = [
     "for_statement",
     "while_statement",
     "try_statement",
@@ -60,20 +63,22 @@ const TRAINING_CALLS: [&str; 8] =
 
 /// Random functions of NumPy and torch, besides those that begin with `rand`: each iteration draws
 /// its own values.
-const RANDOM_CALLS: [&str; 6] =
+pub(super) const RANDOM_CALLS: [&str; 6] =
     ["multinomial", "bernoulli", "choice", "sample", "shuffle", "permutation"];
 
-/// Returns the loops of these kinds in code that runs.
+/// Returns the loops of these kinds. A recording shows which of them ran: a program may call a
+/// function by a name that it computes.
 pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
         for one in &text.loops {
-            if one.iterable.is_none() || !program.is_reached((module, one.function)) {
+            if one.iterable.is_none() {
                 continue;
             }
-            if let Some((node, kind)) = for_statement(text, &one.span)
-                .and_then(|node| Some((node, kind(program, module, node)?)))
-            {
+            if let Some((node, kind)) = for_statement(text, &one.span).and_then(|node| {
+                let is_element = || reads_elements(text, node).then_some(LoopKind::Elements);
+                Some((node, kind(program, module, node).or_else(is_element)?))
+            }) {
                 found.push(Loop { module, node, kind });
             }
         }

@@ -137,11 +137,16 @@ fn a_loss_without_modules_within_the_optimizers_step_is_forward() {
         (90, POP, 2, 0),
         (95, PHASE_EXIT, 3, 0),
     ];
-    check(trace, records, 100, expect![[r#"
+    check(
+        trace,
+        records,
+        100,
+        expect![[r#"
         33: optimizer 10 other 10 | total forward 20 backward 40 optimizer 30 other 10
         41: forward 20 backward 20 optimizer 20 | total forward 20 backward 20 optimizer 20
         42: backward 20 | total backward 40
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -25,8 +25,14 @@ impl Rule for PythonLoop {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let is_included = |one: &loops::Loop<'_>| match one.kind {
+            loops::LoopKind::Parameters => false,
+            // On a GPU, `hidden-sync` reports `.item()`.
+            loops::LoopKind::Elements => !evidence.on_gpu(),
+            _ => true,
+        };
         let loops = loops(evidence.program).into_iter();
-        let found = loops.filter(|one| one.kind != loops::LoopKind::Parameters).filter_map(|one| {
+        let found = loops.filter(is_included).filter_map(|one| {
             let own = loop_cost(evidence, &one, MIN_TRIPS, true, Replacement::OneCall)
                 .map(|found| (found, advice(one.kind)));
             let (found, advice) = own.or_else(|| {
@@ -50,6 +56,10 @@ fn advice(kind: loops::LoopKind) -> &'static str {
         loops::LoopKind::Branching => {
             "The loop iterations are independent, so the same ops can process all of them at once \
             with an extra dimension. Replace `if` by a mask or `torch.where`."
+        }
+        loops::LoopKind::Elements => {
+            "`.item()` reads one element. Compute all of them first and convert them once, as in \
+            `logits.argmax(1).tolist()`, and loop over the list."
         }
         loops::LoopKind::Independent | loops::LoopKind::Parameters => {
             "The loop iterations are independent, so the same ops can process all of them at once \
@@ -118,6 +128,30 @@ mod tests {
         // Of 64 iterations of 12 µs one remains, and 0.82 µs of memory traffic for each of the
         // others.
         assert!(cost.is_predicted && (cost.time_ns - 63.0 * 11.18e3).abs() < 1e3, "{cost:?}");
+    }
+
+    #[test]
+    fn elements_that_are_read_one_by_one() {
+        let text = "import torch\n\ndef count(x, table):\n    n = len(x)\n    \
+            for i in range(n):\n        table[x[i].argmax().item()] += 1\n    return table\n\ncount(1, 2)\n";
+        let case = |trips: u32| {
+            let mut case = Case::new(text)
+                .line_calls(4, 1.0)
+                .line_calls(5, f64::from(trips) + 1.0)
+                .line_calls(6, f64::from(trips))
+                .call(9, Phase::Forward, &operator("mm", &[&[512, 512], &[512, 512]]), 200.0);
+            for _ in 0..trips {
+                case = case
+                    .gap(6, Phase::Other, 2.0)
+                    .call(6, Phase::Other, &operator("argmax", &[&[10], &[]]), 3.0)
+                    .call(6, Phase::Other, &operator("item", &[&[], &[]]), 1.0);
+            }
+            case
+        };
+        let found = case(64).measured(&PythonLoop);
+        assert_eq!((found.len(), found[0].at.line), (1, 5));
+        assert!(found[0].why.contains(".tolist()"), "{}", found[0].why);
+        assert_eq!(case(4).measured(&PythonLoop).len(), 0);
     }
 
     #[test]
