@@ -44,11 +44,11 @@ pub fn energy(joules: f64) -> String {
 /// reduce these times.
 pub fn overhead(comparison: &Comparison) -> Option<String> {
     let waiting = comparison.rows.iter().filter(|row| row.waits_for_host).count();
-    let bound = match (waiting, comparison.rows.len()) {
+    let gpus = match (waiting, comparison.rows.len()) {
         (0, _) => return None,
-        (1, 1) => "Overhead-bound".to_owned(),
-        (waiting, all) if waiting == all => "Overhead-bound on all of these GPUs".to_owned(),
-        (waiting, all) => format!("Overhead-bound on {waiting} of {all} GPUs"),
+        (1, 1) => String::new(),
+        (waiting, all) if waiting == all => " on all of these GPUs".to_owned(),
+        (waiting, all) => format!(" on {waiting} of {all} GPUs"),
     };
     let (launching_ns, data_ns) = match comparison.host {
         Host::Assumed { launches, data_ns, per_launch_ns } => {
@@ -61,11 +61,12 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
     };
     if data_ns > launching_ns {
         return Some(format!(
-            "{bound}: the iteration waits for data ({}, as on this machine). A faster GPU does not help; speed up data \
-             loading, then predict again.",
+            "Input-bound{gpus}: the iteration waits for data ({}, as on this machine). A faster GPU does not help; speed \
+             up data loading, then predict again.",
             units::duration(data_ns)
         ));
     }
+    let bound = format!("Overhead-bound{gpus}");
     let data = if data_ns > 0.0 {
         format!(", and {} of waiting for data, as measured here", units::duration(data_ns))
     } else {
@@ -361,7 +362,8 @@ mod tests {
         assert_eq!(overhead(&comparison()), None);
         step.data_ns = 5e6;
         let waits = overhead(&compared(&step)).expect("said");
-        assert!(waits.contains("waits for data (5.0 ms, as on this machine)"), "{waits}");
+        let expected = "Input-bound on all of these GPUs: the iteration waits for data (5.0 ms, as on this machine)";
+        assert!(waits.starts_with(expected), "{waits}");
         let measured = Comparison { host: Host::Measured { busy: 0.4 }, ..small };
         let said = overhead(&measured).expect("said");
         assert!(said.contains("busy for 40% of the iteration"), "{said}");
