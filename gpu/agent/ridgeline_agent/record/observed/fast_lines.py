@@ -10,6 +10,7 @@ them. So these iterations have the time of groups of lines, not of each.
 from __future__ import annotations
 
 import collections
+import itertools
 import operator
 import statistics
 import sys
@@ -32,6 +33,8 @@ _MIN_SHARE = 0.005
 _MIN_TOTAL_SHARE = 0.1
 # The maximum ratio of the time from a record to the next to the recording of it.
 _MAX_RATIO = 4
+# Longer times from a record to the next count as this, as a multiple of the same.
+_MAX_GAP = 40
 # The number of lines of a function that is not recorded, if all of them are that fast.
 _LINES_PER_CALL = 4
 _ITERATIONS = 3
@@ -145,9 +148,10 @@ def _fast(log: EventLog, first: int, last: int, iteration_ns: float, cost_ns: in
     begin, end = 3 * first, 3 * last
     times, words, lines = (log.words[at:end:3] for at in range(begin, begin + 3))
     counts: collections.Counter[Line] = collections.Counter(zip(words, lines))
-    # From the record to the next one.
+    # From the record to the next one, mostly without the time in which another program had the CPU.
     took: collections.Counter[Line] = collections.Counter()
-    for key, ns in zip(zip(words, lines), map(operator.sub, times[1:], times)):
+    gaps = map(min, map(operator.sub, times[1:], times), itertools.repeat(_MAX_GAP * cost_ns))
+    for key, ns in zip(zip(words, lines), gaps):
         took[key] += ns
     of_lines: dict[Line, list[int]] = {}
     of_codes: dict[int, list[int]] = {}
