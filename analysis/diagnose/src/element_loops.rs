@@ -15,6 +15,12 @@ use tree_sitter::Node;
 const TRAINING_CALLS: [&str; 7] =
     ["backward", "grad", "step", "zero_grad", "next", "all_reduce", "forward"];
 
+/// Functions and methods of Python's own types.
+const PYTHON_CALLS: [&str; 14] = [
+    "append", "extend", "add", "update", "get", "int", "float", "str", "len", "abs", "min", "max",
+    "round", "print",
+];
+
 /// Whether each iteration of a `for` statement calls `.item()` on an element, or on what operators
 /// of PyTorch compute from it, and nothing that an earlier iteration wrote is needed for that.
 pub(crate) fn reads_elements(text: &Module, node: Node<'_>) -> bool {
@@ -45,6 +51,7 @@ pub(crate) fn reads_elements(text: &Module, node: Node<'_>) -> bool {
     };
     let mut read = calls.iter().filter_map(|call| object_of(text, *call, "item"));
     read.any(|object| elements.has(object, true))
+        && !calls.iter().any(|call| elements.is_passed_on(*call))
 }
 
 /// What a loop goes over.
@@ -93,6 +100,21 @@ impl Elements<'_> {
         let is_module =
             ["torch", "F", "torch.nn.functional"].contains(&written(self.text, object).as_str());
         is_module || within(object).into_iter().any(|one| one.is(Kind::Subscript))
+    }
+
+    /// Whether a call passes an element to a function that may be a model: `net(x[i])`.
+    fn is_passed_on(&self, call: Node<'_>) -> bool {
+        let mut own = self.variables.clone();
+        own.extend(self.assignments().flat_map(|(targets, _)| targets));
+        let reads_own = |node: Option<Node<'_>>| {
+            node.is_some_and(|node| !reads(self.text, node).is_disjoint(&own))
+        };
+        let function = call.field(Field::Function);
+        let is_method = reads_own(function.and_then(|function| function.field(Field::Object)));
+        reads_own(call.field(Field::Arguments))
+            && !is_method
+            && !self.is_operator(call)
+            && !PYTHON_CALLS.contains(&last_name(&callee(self.text, call)))
     }
 
     /// The assignments of the body: the names that each assigns, and its value.
@@ -151,6 +173,11 @@ mod tests {
         check("for i in range(9):\n    total += net(x[i]).item()", false);
         check("for i in range(9):\n    total += table.net(x[i]).item()", false);
         check("for a, b in zip(x, y):\n    total += net(a).item()", false);
+        check(
+            "for i, (a, b) in enumerate(loader):\n    out = net(a)\n    total += b.item()",
+            false,
+        );
+        check("for i, b in enumerate(y):\n    table.append(int(b.item()))", true);
         // The element is not that of this iteration, or depends on an earlier one.
         check("for i in range(9):\n    total += x.sum().item()", false);
         check("for i in range(9):\n    x[i + 1] = x[i] * 2\n    total += x[i].item()", false);
