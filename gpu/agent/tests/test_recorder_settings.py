@@ -59,8 +59,6 @@ def test_loader_and_autocast() -> None:
     (first_batch,) = loader.pop("first_batch_ns")
     assert len(fetches) == len(result["iterations"]["timed_ns"])
     assert all(fetch_ns >= 4 * 2e6 for fetch_ns in fetches), "four samples of 2 ms each"
-    timed_ns = result["iterations"]["timed_ns"]
-    assert all(fetch_ns <= total_ns for fetch_ns, total_ns in zip(fetches, timed_ns))
     assert loader == {
         "workers": 0,
         "pin_memory": False,
