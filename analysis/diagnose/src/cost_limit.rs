@@ -20,14 +20,14 @@ pub(super) fn limit_cost(finding: Finding, profile: &Profile) -> Finding {
 /// The time of all lines that belong to it, in nanoseconds. Returns `None` if none of them ran in
 /// the iteration, such as the line that creates a loader.
 fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
-    // Iterations that may not have been profiled, every line that gets the tokens, and the lines of a
-    // loop: the finding is at its `for`, which takes almost no time.
-    let is_elsewhere = ["iteration-varies", "padding-waste", "python-loop", "tiny-kernels"];
-    if is_elsewhere.contains(&finding.rule) {
+    // The first is about iterations that may not have been profiled, the second about every line that
+    // gets the tokens.
+    if matches!(finding.rule, "iteration-varies" | "padding-waste") {
         return None;
     }
     let mut places: Vec<&SourceLine> = std::iter::once(&finding.at)
         .chain(finding.related.iter().map(|(place, _)| place))
+        .chain(&finding.loop_lines)
         .collect();
     places.sort_unstable();
     places.dedup();
@@ -96,10 +96,23 @@ mod tests {
     }
 
     #[test]
+    fn a_cost_of_a_loop_is_limited_to_the_lines_of_the_loop() {
+        let place = |line| SourceLine { path: "t.py".to_owned(), line };
+        let finding = Finding {
+            rule: "python-loop",
+            at: place(5),
+            loop_lines: vec![place(3), place(5)],
+            cost: Some(Cost::time(9e6).predicted()),
+            ..Finding::default()
+        };
+        let cost = limit_cost(finding, &profile()).cost.expect("it has a cost");
+        assert_eq!(cost, Cost::time(6e6).predicted());
+    }
+
+    #[test]
     fn a_cost_is_limited_to_its_phase() {
         check("loader-no-workers", 1, &[], 34.8, 28.0);
         check("iteration-varies", 5, &[], 9.0, 9.0);
         check("padding-waste", 5, &[], 9.0, 9.0);
-        check("python-loop", 5, &[], 9.0, 9.0);
     }
 }

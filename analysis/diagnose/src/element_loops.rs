@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::loops::{RANDOM_CALLS, UNSUPPORTED};
+use super::loops::{UNSUPPORTED, trains_or_draws};
 use ridgeline_optimize::rewrite::syntax::{
     callee, calls_in, object_of, reads, targets, within, written,
 };
@@ -10,10 +10,6 @@ use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Module, last_name};
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
-
-/// Calls by which a loop trains, or depends on other processes.
-const TRAINING_CALLS: [&str; 7] =
-    ["backward", "grad", "step", "zero_grad", "next", "all_reduce", "forward"];
 
 /// Functions and methods of Python's own types.
 const PYTHON_CALLS: [&str; 14] = [
@@ -32,9 +28,8 @@ pub(crate) fn reads_elements(text: &Module, node: Node<'_>) -> bool {
     };
     let calls = calls_in(body);
     let is_excluded = |call: &Node<'_>| {
-        let name = callee(text, *call);
-        let last = last_name(&name);
-        TRAINING_CALLS.contains(&last) || RANDOM_CALLS.contains(&last) || last.starts_with("rand")
+        let is_read = ["item", "print"].contains(&last_name(&callee(text, *call)));
+        !is_read && trains_or_draws(text, *call)
     };
     if within(body).into_iter().any(|one| UNSUPPORTED.contains(&one.kind()))
         || calls.iter().any(is_excluded)

@@ -47,6 +47,8 @@ pub struct Finding {
     pub at: SourceLine,
     /// Other lines that belong to it, each with its role: `the validation loop`.
     pub related: Vec<(SourceLine, String)>,
+    /// The lines of the loop that begins at `at`, whose time is part of the cost.
+    pub loop_lines: Vec<SourceLine>,
     /// The problem in one sentence, without its cost and without a full stop: `.item() waits for
     /// the GPU`.
     pub message: String,

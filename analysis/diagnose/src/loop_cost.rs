@@ -4,6 +4,7 @@ use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::Evidence;
+use super::finding::SourceLine;
 use super::line_sums::{Line, work_of_line};
 use super::loops::Loop;
 use super::source_queries::lines_of;
@@ -33,11 +34,20 @@ pub(crate) enum Replacement {
 pub(crate) struct LoopCost {
     /// The line of the `for`.
     pub at: Line,
+    /// The lines that run in it, with that of the `for`.
+    pub lines: BTreeSet<Line>,
     /// Iterations per execution of the loop.
     pub trips: f64,
     /// Time that a single call for all iterations would save, in nanoseconds per training
     /// iteration.
     pub saved_ns: f64,
+}
+
+impl LoopCost {
+    /// The lines of the finding about it.
+    pub(crate) fn places(&self, evidence: &Evidence<'_>) -> Vec<SourceLine> {
+        self.lines.iter().map(|(file, line)| evidence.place(*file, *line)).collect()
+    }
 }
 
 /// Returns the cost of a loop with at least `min_trips` iterations per execution whose own lines do
@@ -65,7 +75,7 @@ pub(crate) fn loop_cost(
     // The line of the `for` itself takes the next number or tensor.
     let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
     let saved_ns = saved_ns(evidence, &with_head, trips, replacement);
-    Some(LoopCost { at, trips, saved_ns })
+    Some(LoopCost { at, lines: with_head, trips, saved_ns })
 }
 
 /// The line of the `for`, as it ran.
@@ -136,6 +146,7 @@ fn comprehension_cost(
         at,
         trips,
         saved_ns: saved_ns(evidence, &lines, trips, replacement),
+        lines,
     })
 }
 

@@ -63,7 +63,7 @@ const TRAINING_CALLS: [&str; 8] =
 
 /// Random functions of NumPy and torch, besides those that begin with `rand`: each iteration draws
 /// its own values.
-pub(super) const RANDOM_CALLS: [&str; 6] =
+const RANDOM_CALLS: [&str; 6] =
     ["multinomial", "bernoulli", "choice", "sample", "shuffle", "permutation"];
 
 /// Returns the loops of these kinds. A recording shows which of them ran: a program may call a
@@ -247,7 +247,7 @@ fn is_field(text: &Module, node: Node<'_>, loop_variables: &BTreeSet<String>) ->
     key.is(Kind::String) && !reads(text, value).is_disjoint(loop_variables)
 }
 
-fn trains_or_draws(text: &Module, call: Node<'_>) -> bool {
+pub(super) fn trains_or_draws(text: &Module, call: Node<'_>) -> bool {
     let name = callee(text, call);
     let last = last_name(&name);
     TRAINING_CALLS.contains(&last) || RANDOM_CALLS.contains(&last) || last.starts_with("rand")

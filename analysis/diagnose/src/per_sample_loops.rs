@@ -122,6 +122,7 @@ pub(crate) fn loop_cost(
         at,
         trips,
         saved_ns: saved_ns(evidence, &lines, trips, Replacement::OneCall),
+        lines,
     })
 }
 

@@ -257,6 +257,7 @@ mod tests {
         Finding {
             rule: "hidden-sync",
             at: SourceLine { path: "train.py".to_owned(), line: 12 },
+            loop_lines: Vec::new(),
             related: vec![(
                 SourceLine { path: "net.py".to_owned(), line: 3 },
                 "it is made here".to_owned(),

@@ -25,6 +25,7 @@ fn finding(line: u32, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "hidden-sync",
         at: SourceLine { path: "train.py".to_owned(), line },
+        loop_lines: Vec::new(),
         related: vec![(
             SourceLine { path: "train.py".to_owned(), line: 1 },
             "it begins here".to_owned(),

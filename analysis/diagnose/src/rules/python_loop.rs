@@ -72,6 +72,7 @@ fn finding(evidence: &Evidence<'_>, found: &LoopCost, advice: &str) -> Finding {
     Finding {
         rule: "python-loop",
         at: evidence.place(found.at.0, found.at.1),
+        loop_lines: found.places(evidence),
         message: format!(
             "A Python loop runs the same ops {:.0} times; one batched call could replace it",
             found.trips

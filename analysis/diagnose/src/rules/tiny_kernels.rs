@@ -51,6 +51,7 @@ fn parameter_loops(evidence: &Evidence<'_>) -> Vec<Finding> {
         (evidence.share(found.saved_ns) >= MIN_SHARE).then(|| Finding {
             rule: "tiny-kernels",
             at: evidence.place(found.at.0, found.at.1),
+            loop_lines: found.places(evidence),
             message: format!("{:.0} parameters are updated one by one", found.trips),
             why: "Launching each update takes longer than computing it. `torch._foreach_mul_`, \
                 `torch._foreach_add_`, `torch._foreach_lerp_` and similar functions update all \

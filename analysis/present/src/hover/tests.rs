@@ -414,6 +414,7 @@ fn finding(rule: &'static str) -> Finding {
     Finding {
         rule,
         at: SourceLine { path: "train.py".to_owned(), line: 3 },
+        loop_lines: Vec::new(),
         related: vec![(
             SourceLine { path: "net.py".to_owned(), line: 1 },
             "it is made here".to_owned(),

@@ -154,6 +154,7 @@ mod tests {
         let finding = Finding {
             rule: "hidden-sync",
             at: at("train.py", 12),
+            loop_lines: Vec::new(),
             related: vec![(at("gone.py", 3), "made here".to_owned())],
             message: "it waits\u{1b}[2J".to_owned(),
             why: "x".repeat(5000),

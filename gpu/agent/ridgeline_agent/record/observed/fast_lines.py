@@ -19,11 +19,8 @@ import types
 from typing import Any, NamedTuple
 
 from ...program.sources import Sources
-from ..line_clock import ITERATION, LINE, POP, PUSH, STARTED, EventLog, MonitoringClock, event_ns
-from .line_times import exclusive_times, fits, timed_records
-
-# A function and a line in it, or a file and a line in it.
-Line = tuple[int, int]
+from ..line_clock import ITERATION, LINE, PUSH, STARTED, EventLog, MonitoringClock, event_ns
+from .line_times import Line, apply_record, exclusive_times, files_of_codes, fits, timed_records
 
 # The minimum number of executions in an iteration.
 _MIN_COUNT = 20
@@ -90,7 +87,7 @@ class FastLines:
             return []
         ends = [now for now, kind, *_ in timed_records(self._log) if kind == ITERATION]
         times = exclusive_times(self._log, self._log.threads[self._thread] >> 16)
-        files = _files(self._sources)
+        files = files_of_codes(self._sources)
         shares: list[list[float]] = [[] for _ in self._groups]
         for (begin, end), by_code in zip(zip(ends, ends[1:]), times):
             by_line: collections.Counter[Line] = collections.Counter()
@@ -200,18 +197,16 @@ def _groups(
         if kind == ITERATION:
             seen.clear()
             continue
-        if kind not in (PUSH, LINE, POP):
-            continue
-        _apply(every, kind, code, line)
+        apply_record(every, kind, code, line)
         at = (code, line)
         is_recorded = code not in fast.codes
         if kind == LINE and at in fast.lines:
             is_recorded &= at not in seen
             seen.add(at)
         if is_recorded:
-            _apply(recorded, kind, code, line)
+            apply_record(recorded, kind, code, line)
 
-    files = _files(sources)
+    files = files_of_codes(sources)
 
     def in_file(at: Line) -> Line:
         return files[at[0]], at[1]
@@ -225,22 +220,6 @@ def _groups(
     left_out = {in_file(at) for at, _ in pairs if at in fast.lines or at[0] in fast.codes}
     unique = {id(group): group for group in groups.values()}.values()
     return [frozenset(group) for group in unique if group & left_out]
-
-
-def _files(sources: Sources) -> list[int]:
-    """Returns the file of each function."""
-    return [int(str(code["file"])) for code in sources.codes_json()]
-
-
-def _apply(stack: list[Line], kind: int, code: int, line: int) -> None:
-    """Applies a record to a stack, as `exclusive_times` does."""
-    if kind == POP:
-        while stack and stack.pop()[0] != code:
-            pass
-        return
-    if kind == LINE and stack and stack[-1][0] == code:
-        stack.pop()
-    stack.append((code, line))
 
 
 class _ClockWithoutFastLines(MonitoringClock):

@@ -113,11 +113,11 @@ class LineTimes:
         if self._done < _MIN_ITERATIONS or self._log.dropped:
             return []
         thread = self._log.threads[self._thread] >> 16
-        codes = self._sources.codes_json()
+        files = files_of_codes(self._sources)
         by_line: dict[Line, list[int]] = {}
         for iteration, times in enumerate(exclusive_times(self._log, thread)[: self._done]):
             for (code, line), took in times.items():
-                at = (int(str(codes[code]["file"])), line)
+                at = (files[code], line)
                 by_line.setdefault(at, [0] * self._done)[iteration] += took
         # The maximum time selects both lines that always cost much and those that do occasionally.
         slowest = sorted(by_line, key=lambda at: (-max(by_line[at]), at))[:_MAX_LINES]
@@ -171,17 +171,28 @@ def exclusive_times(log: EventLog, thread: int) -> list[dict[Line, int]]:
         if kind == ITERATION:
             times = {}
             iterations.append(times)
-        elif kind == PUSH:
-            stack.append((code, line))
-        elif kind == LINE:
-            # A function whose entry was not logged.
-            if stack and stack[-1][0] == code:
-                stack.pop()
-            stack.append((code, line))
-        elif kind == POP:
-            while stack and stack.pop()[0] != code:
-                pass
+        else:
+            apply_record(stack, kind, code, line)
     return iterations
+
+
+def apply_record(stack: list[Line], kind: int, code: int, line: int) -> None:
+    """Applies a record to the `(code, line)` of a thread's stack, innermost last."""
+    if kind == PUSH:
+        stack.append((code, line))
+    elif kind == LINE:
+        # A function whose entry was not logged.
+        if stack and stack[-1][0] == code:
+            stack.pop()
+        stack.append((code, line))
+    elif kind == POP:
+        while stack and stack.pop()[0] != code:
+            pass
+
+
+def files_of_codes(sources: Sources) -> list[int]:
+    """Returns the file of each function."""
+    return [int(str(code["file"])) for code in sources.codes_json()]
 
 
 def timed_records(log: EventLog) -> list[tuple[int, int, int, int, int]]:
